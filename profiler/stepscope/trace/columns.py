@@ -1,0 +1,124 @@
+"""What the reader hands on: one rank's trace as columns.
+
+Times are int64 nanoseconds from the earliest event of the file; `base_ns` is that event's time since the epoch.
+Names are interned: `name` holds indices into `Trace.names`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+NO_ID = -1
+"""Value of `correlation` and `stream` where the event has none."""
+
+
+class Category(IntEnum):
+    """The event categories that are kept; all others (flows, python frames, GPU annotations) are dropped."""
+
+    CPU_OP = 0
+    USER_ANNOTATION = 1
+    RUNTIME = 2
+    """cuda_runtime, cuda_driver and their older and ROCm spellings: what launches device work."""
+    KERNEL = 3
+    MEMCPY = 4
+    MEMSET = 5
+    CUDA_SYNC = 6
+    OVERHEAD = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Complete ("X") events, in the order of the file; all columns have the same length.
+
+    pid, tid: for device events the device and the stream as the file's rows name them; numeric strings are numbers,
+    other strings get negative numbers of their own.
+    """
+
+    category: NDArray[np.uint8]
+    name: NDArray[np.int32]
+    start: NDArray[np.int64]
+    duration: NDArray[np.int64]
+    pid: NDArray[np.int64]
+    tid: NDArray[np.int64]
+    correlation: NDArray[np.int64]
+    """Links a launch to its device activity; NO_ID where absent."""
+    device: NDArray[np.int32]
+    stream: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def end(self) -> NDArray[np.int64]:
+        return self.start + self.duration
+
+
+@dataclass(frozen=True, slots=True)
+class CommArguments:
+    """A communication event's own account of itself (`record_param_comms` and the kernels it launched)."""
+
+    collective: str | None = None
+    elements_in: int | None = None
+    elements_out: int | None = None
+    dtype: str | None = None
+    group_name: str | None = None
+    group_description: str | None = None
+    group_size: int | None = None
+    group_ranks: tuple[int, ...] | None = None
+    sequence: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """`Input Dims` and `Input type` of an operator, decoded; nested lists are tensor lists."""
+
+    dims: list[object]
+    types: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class TraceWarning:
+    """Something about a file that the reader got past: code is stable, message is for people."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the file says of the run it was recorded in; None or empty where it does not say."""
+
+    rank: int | None = None
+    world_size: int | None = None
+    backend: str | None = None
+    host: str | None = None
+    groups: tuple[dict[str, object], ...] = ()
+    """`pg_config` rows."""
+    device_names: tuple[str, ...] = ()
+    with_stack: bool = False
+    record_shapes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One file: one rank, one recording window."""
+
+    source: str
+    events: Events
+    names: list[str]
+    header: Header
+    base_ns: int
+    thread_names: dict[tuple[int, int], str] = field(default_factory=dict)
+    """(pid, tid) to the name the operating system gave the thread."""
+    comm_arguments: dict[int, CommArguments] = field(default_factory=dict)
+    """Event index to its communication arguments, for the events that carry `Collective name`."""
+    shapes: dict[int, Shapes] = field(default_factory=dict)
+    """Event index to its shapes, kept only for communication ops, gloo spans, DDP's gradient copies and
+    `AccumulateGrad` (their names are listed in `stepscope.trace.collectives`)."""
+    truncated: bool = False
+    """The file ends early, or its `Record Window End` marker is missing although Kineto wrote it."""
+    warnings: tuple[TraceWarning, ...] = ()
