@@ -1,0 +1,231 @@
+"""The result of an audit as plain data: what audit.json holds, and all that a report ever sees.
+
+Schema `stepscope.audit/1`. Times in ms (`_ms`), sizes in bytes (`_bytes`), shares from 0 to 1; GB is 1e9 bytes. A
+field that does not apply is absent, never NaN and never a made-up zero. `start_ms`, `launch_ms` and `ready_ms` count from
+the first recorded event of their own rank. The schema only ever grows.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+SCHEMA = "stepscope.audit/1"
+
+Span = tuple[float, float]
+"""Start and end in ms."""
+
+
+class _Plain(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True):
+    """Absent (None) fields are left out of the JSON."""
+
+
+class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the labels change; options with these defaults."""
+
+    cost_share: float = 0.10
+    comm_share: float = 0.10
+    host_starved_share: float = 0.50
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The answer. label: comm-bound, comm-sensitive, compute-bound, inconclusive or "no communication"."""
+
+    label: str
+    reason: str
+    host_bound: bool = msgspec.field(default_factory=lambda: False)
+    cost_share: float | None = None
+    """Cost of communication over the step: median over valid steps of the mean over ranks."""
+    cost_share_ci: Span | None = None
+    """Bootstrap 95 % interval over the steps; absent with fewer than two valid steps."""
+    comm_share: float | None = None
+    comm_share_ci: Span | None = None
+    rank_spread: Span | None = None
+    """Lowest and highest rank's median cost share."""
+    overlap_backward: float | None = None
+    """Gradient communication hidden by backward compute over all gradient communication, valid steps of all ranks."""
+    headroom: str | None = None
+    thresholds: Thresholds = Thresholds()
+    explanation: str = msgspec.field(default_factory=str)
+    next_step: str | None = None
+    """What to do now, with the command where there is one."""
+
+
+class Totals(_Plain):
+    """Sums over a file or a step. hidden_backward + hidden_other + exposed = comm."""
+
+    comm_ms: float
+    compute_ms: float
+    backward_compute_ms: float | None = None
+    hidden_backward_ms: float | None = None
+    hidden_other_ms: float | None = None
+    hidden_ms: float | None = None
+    """Hidden by any compute; the only overlap figure that is left when launch records, hence phases, are missing."""
+    exposed_ms: float
+    collectives: int = 0
+    unknown_phase: int = 0
+    """Kernels without a launch record."""
+
+
+class GradientTotals(_Plain):
+    """The same for gradient collectives alone, with the floor that no schedule can beat and what one could win back."""
+
+    comm_ms: float
+    hidden_backward_ms: float
+    hidden_other_ms: float
+    exposed_ms: float
+    floor_ms: float | None = None
+    excess_ms: float | None = None
+
+
+class Waterfall(_Plain):
+    """Where the exposed time of a step went; only the parts that were measured are present."""
+
+    peer_wait_ms: float | None = None
+    outside_backward_ms: float | None = None
+    host_starved_ms: float | None = None
+    device_blocked_ms: float | None = None
+    late_launch_ms: float | None = None
+    queue_ms: float | None = None
+    tail_ms: float | None = None
+    unattributed_ms: float | None = None
+
+
+class Timeline(_Plain):
+    """A step as lanes to draw: coarse spans (neighbours closer than a thousandth of the step are merged)."""
+
+    forward: list[Span] = []
+    backward: list[Span] = []
+    optimizer: list[Span] = []
+    exposed: list[Span] = []
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One training step of one rank: what it launched, wherever on the device's clock it ran."""
+
+    step: int
+    valid: bool
+    why_invalid: str | None = None
+    start_ms: float
+    wall_ms: float
+    comm_ms: float
+    compute_ms: float
+    backward_compute_ms: float | None = None
+    hidden_backward_ms: float | None = None
+    hidden_other_ms: float | None = None
+    hidden_ms: float | None = None
+    exposed_ms: float
+    collectives: int
+    unknown_phase: int
+    device_busy_share: float | None = None
+    """Share of the step in which any device activity ran."""
+    host_starved_share: float | None = None
+    """Share of the step in which the device was idle because its next kernel had not been launched."""
+    grad: GradientTotals | None = None
+    waterfall: Waterfall | None = None
+    cost_ms: float | None = None
+    timeline: Timeline | None = None
+
+
+class Rank(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One file: one rank and one recording window."""
+
+    rank: int | None = None
+    world_size: int | None = None
+    backend: str | None = None
+    device: str | None = None
+    """ "cuda", "rocm" or "cpu", from what was recorded; device_name says which chip."""
+    device_name: str | None = None
+    host: str | None = None
+    source: str
+    start_ns: int | None = None
+    """The rank's first recorded event, ns since the epoch, on its host's clock."""
+    totals: Totals
+    steps: list[Step]
+
+
+class Collective(_Plain):
+    """One collective operation on one rank."""
+
+    rank: int | None = None
+    source: str
+    step: int | None = None
+    kind: str
+    """all_reduce, reduce_scatter, all_gather, broadcast, reduce, all_to_all, send_recv, barrier, gather, scatter, unknown."""
+    phase: str
+    """forward, backward, optimizer or unknown."""
+    gradient: bool
+    role: str
+    """What it carried: gradient, parameter, buffer, bucket-rebuild, unused-parameter-map, metric, activation, barrier, other."""
+    bytes: int | None = None
+    dtype: str | None = None
+    group: str | None = None
+    group_size: int | None = None
+    seq: int | None = None
+    stream: int | None = None
+    name: str
+    ready_ms: float | None = None
+    launch_ms: float | None = None
+    start_ms: float
+    duration_ms: float
+    wait_ms: float | None = None
+    wire_ms: float | None = None
+    hidden_backward_ms: float | None = None
+    exposed_ms: float
+    bus_gb_per_s: float | None = None
+
+
+class Bucket(_Plain):
+    """One DDP bucket (or FSDP unit) over the valid steps: medians over steps and ranks."""
+
+    bucket: int
+    """Position in launch order, from 0."""
+    bytes: int | None = None
+    parameters: int | None = None
+    steps: int
+    """In how many (rank, step) pairs it was seen."""
+    ready_ms: float | None = None
+    """From the start of backward compute, as are launch and start."""
+    launch_ms: float | None = None
+    start_ms: float
+    duration_ms: float
+    hidden_share: float
+    """Share of its duration under backward compute."""
+    exposed_ms: float
+
+
+class Finding(_Plain):
+    cause: str
+    severity: str
+    cost_ms: float | None = None
+    confidence: str
+    steps: list[int] = []
+    ranks: list[int] = []
+    evidence: list[str] = []
+    fix: str
+    reference: str | None = None
+
+
+class Warning(_Plain):
+    """Something the reader of the figures must know."""
+
+    code: str
+    message: str
+    source: str | None = None
+
+
+class Audit(msgspec.Struct, frozen=True, kw_only=True):
+    """All of audit.json."""
+
+    schema: str = SCHEMA
+    stepscope: str
+    """Version that made it."""
+    verdict: Verdict
+    ranks: list[Rank]
+    collectives: list[Collective]
+    buckets: list[Bucket]
+    stragglers: list[dict[str, object]] = []
+    clocks: list[dict[str, object]] = []
+    findings: list[Finding] = []
+    warnings: list[Warning] = []
+    run: dict[str, object] | None = None
+    """run.json of a recorded run, as it is."""
