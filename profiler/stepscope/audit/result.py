@@ -32,7 +32,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     label: str
     reason: str
-    host_bound: bool = msgspec.field(default_factory=lambda: False)
+    host_bound: bool
+    """The device waits for launches most of the time."""
     cost_share: float | None = None
     """Cost of communication over the step: median over valid steps of the mean over ranks."""
     cost_share_ci: Span | None = None
@@ -45,12 +46,12 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Gradient communication hidden by backward compute over all gradient communication, valid steps of all ranks."""
     headroom: str | None = None
     thresholds: Thresholds = Thresholds()
-    explanation: str = msgspec.field(default_factory=str)
+    explanation: str
     next_step: str | None = None
     """What to do now, with the command where there is one."""
 
 
-class Totals(_Plain):
+class Totals(_Plain, kw_only=True):
     """Sums over a file or a step. hidden_backward + hidden_other + exposed = comm."""
 
     comm_ms: float
@@ -61,12 +62,12 @@ class Totals(_Plain):
     hidden_ms: float | None = None
     """Hidden by any compute; the only overlap figure that is left when launch records, hence phases, are missing."""
     exposed_ms: float
-    collectives: int = 0
-    unknown_phase: int = 0
+    collectives: int
+    unknown_phase: int
     """Kernels without a launch record."""
 
 
-class GradientTotals(_Plain):
+class GradientTotals(_Plain, kw_only=True):
     """The same for gradient collectives alone, with the floor that no schedule can beat and what one could win back."""
 
     comm_ms: float
@@ -77,7 +78,7 @@ class GradientTotals(_Plain):
     excess_ms: float | None = None
 
 
-class Waterfall(_Plain):
+class Waterfall(_Plain, kw_only=True):
     """Where the exposed time of a step went; only the parts that were measured are present."""
 
     peer_wait_ms: float | None = None
@@ -90,13 +91,13 @@ class Waterfall(_Plain):
     unattributed_ms: float | None = None
 
 
-class Timeline(_Plain):
+class Timeline(_Plain, kw_only=True):
     """A step as lanes to draw: coarse spans (neighbours closer than a thousandth of the step are merged)."""
 
-    forward: list[Span] = []
-    backward: list[Span] = []
-    optimizer: list[Span] = []
-    exposed: list[Span] = []
+    forward: list[Span]
+    backward: list[Span]
+    optimizer: list[Span]
+    exposed: list[Span]
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -143,7 +144,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     steps: list[Step]
 
 
-class Collective(_Plain):
+class Collective(_Plain, kw_only=True):
     """One collective operation on one rank."""
 
     rank: int | None = None
@@ -174,7 +175,7 @@ class Collective(_Plain):
     bus_gb_per_s: float | None = None
 
 
-class Bucket(_Plain):
+class Bucket(_Plain, kw_only=True):
     """One DDP bucket (or FSDP unit) over the valid steps: medians over steps and ranks."""
 
     bucket: int
@@ -193,7 +194,7 @@ class Bucket(_Plain):
     exposed_ms: float
 
 
-class Finding(_Plain):
+class Finding(_Plain, kw_only=True):
     cause: str
     severity: str
     cost_ms: float | None = None
@@ -205,7 +206,7 @@ class Finding(_Plain):
     reference: str | None = None
 
 
-class Warning(_Plain):
+class Warning(_Plain, kw_only=True):
     """Something the reader of the figures must know."""
 
     code: str
