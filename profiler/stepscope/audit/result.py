@@ -7,6 +7,8 @@ the first recorded event of their own rank. The schema only ever grows.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 SCHEMA = "stepscope.audit/1"
@@ -224,9 +226,9 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     ranks: list[Rank]
     collectives: list[Collective]
     buckets: list[Bucket]
-    stragglers: list[dict[str, object]] = []
-    clocks: list[dict[str, object]] = []
+    stragglers: list[dict[str, Any]] = []
+    clocks: list[dict[str, Any]] = []
     findings: list[Finding] = []
     warnings: list[Warning] = []
-    run: dict[str, object] | None = None
+    run: dict[str, Any] | None = None
     """run.json of a recorded run, as it is."""
