@@ -1,0 +1,43 @@
+# Every target sets up what it needs in .venv: a fresh machine needs Python 3.11 or newer and make, nothing else.
+
+VENV := .venv
+BIN := $(VENV)/bin
+OUT ?= runs/demo
+PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 python3.11 python,\
+	$(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $(p))))
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench schema clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.ready-record  ## record a small GPT on two CPU ranks and print the verdict (OUT=runs/demo)
+	@$(BIN)/stepscope run --nproc-per-node 2 --out $(OUT) --force gpt
+
+test: $(VENV)/.ready-dev  ## run the tests (ARGS="-k name" and the like are handed to pytest)
+	$(BIN)/pytest $(ARGS)
+
+check: $(VENV)/.ready-dev  ## lint, formatting, types and the import contract
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.ready-dev  ## measure reading and auditing a large trace against its peers (ARGS are handed on)
+	$(BIN)/python -m benchmarks $(ARGS)
+
+schema: $(VENV)/.ready-dev  ## write the JSON Schema of audit.json anew from the code
+	$(BIN)/python -m stepscope.schema.generate
+
+clean:  ## remove the virtual environment and the tools' caches (recorded runs stay)
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+
+# .ready-record holds what recording needs, .ready-dev the tools as well. torch is named so that one resolution settles it.
+$(VENV)/.ready-%: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$*]'
+	@touch $@
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo 'stepscope needs Python 3.11 or newer; name one with make PYTHON=/path/to/python3' >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)

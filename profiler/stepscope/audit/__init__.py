@@ -1,0 +1,1 @@
+"""What the columns of a trace say about a training step: overlap, floor, verdict."""

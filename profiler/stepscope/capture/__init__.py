@@ -1,0 +1,1 @@
+"""Recording a training script under torchrun without an edit to it; the only importers of torch."""

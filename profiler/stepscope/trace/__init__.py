@@ -1,0 +1,1 @@
+"""From a Kineto file to columns: reader, collective names, phases, steps."""

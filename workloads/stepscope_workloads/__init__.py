@@ -1,0 +1,1 @@
+"""Training scripts like a user's own, to record and to audit."""
