@@ -1,0 +1,40 @@
+"""What the commands' parsers share."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, NoReturn
+
+from stepscope.errors import InputError
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are ours, in one line, and whose description keeps its lines."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of exiting, so that all errors leave through one door."""
+        raise InputError(f"{message} (see `{self.prog} --help`)")
+
+
+def share(text: str) -> float:
+    """A share of a whole as an option's value: a number above 0 and below 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no share between 0 and 1; write 0.1 for 10 %")
+    return value
+
+
+def add_output_options(parser: argparse.ArgumentParser) -> None:
+    """`--json` and `--force`, which every command has."""
+    parser.add_argument(
+        "--json",
+        metavar="FILE|-",
+        help="write the result as JSON; - is standard output, and prints nothing else there",
+    )
+    parser.add_argument("--force", action="store_true", help="replace output files that exist")

@@ -1,0 +1,92 @@
+"""The `stepscope` command: finds the chosen command's module, imports that one alone, and reports errors in one line."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+from stepscope import __version__
+from stepscope.cli.arguments import Parser
+from stepscope.errors import InputError, StepscopeError
+
+COMMANDS = {
+    "run": "Record a training script under torchrun, without an edit to it, and audit it",
+    "audit": "Audit run directories or any Kineto traces",
+}
+"""Name to summary, the first line of the module's docstring, so that `--help` imports none of them."""
+
+INTERRUPTED, BROKEN_PIPE = 130, 141
+"""What a shell reports for a process that SIGINT or SIGPIPE ended."""
+
+_EXAMPLE = """\
+examples:
+  stepscope run --nproc-per-node 2 gpt      record the bundled workload on two ranks
+  stepscope audit traces/                   audit what torch.profiler has written
+"""
+
+
+def entry_point() -> int:
+    """What the installed script and `python -m stepscope` call."""
+    return main(sys.argv[1:])
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code: 0 done, 1 a gate failed, 2 bad input."""
+    try:
+        code = _dispatch(list(arguments))
+        sys.stdout.flush()
+    except StepscopeError as error:
+        print("stepscope: error:", " ".join(str(error).split()), file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader of our output has gone; Python's own flush at exit must not complain about it again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except KeyboardInterrupt:
+        print("stepscope: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    return code
+
+
+def _dispatch(arguments: list[str]) -> int:
+    parser = _top_parser()
+    if not arguments:
+        parser.print_help(sys.stderr)
+        return InputError.exit_code
+    name = arguments.pop(0)
+    if name in COMMANDS:
+        return _run_command(
+            name, importlib.import_module(f"stepscope.cli.{name.replace('-', '_')}"), arguments
+        )
+    if name.startswith("-"):
+        parser.parse_args([name])  # --help and --version leave here
+    close = difflib.get_close_matches(name, COMMANDS, n=1)
+    hint = f"did you mean `stepscope {close[0]}`?" if close else f"there are {', '.join(COMMANDS)}"
+    raise InputError(f"no command {name!r}; {hint} (see `stepscope --help`)")
+
+
+def _run_command(name: str, module: ModuleType, arguments: list[str]) -> int:
+    """A module either extends another program's parser and takes its arguments raw, or configures ours."""
+    if hasattr(module, "execute_raw"):
+        return int(module.execute_raw(arguments))
+    parser = Parser(prog=f"stepscope {name}", description=module.__doc__)
+    module.configure(parser)
+    return int(module.execute(parser.parse_args(arguments)))
+
+
+def _top_parser() -> argparse.ArgumentParser:
+    commands = "\n".join(f"  {name:<8}{summary}" for name, summary in COMMANDS.items())
+    parser = Parser(
+        prog="stepscope",
+        usage="stepscope COMMAND [options]",
+        description="Does the gradient communication of a distributed training step hide behind backward compute,\n"
+        f"how much could, and what does the rest cost?\n\ncommands:\n{commands}\n",
+        epilog=f"{_EXAMPLE}\nstepscope COMMAND --help tells the options of a command.",
+    )
+    parser.add_argument("--version", action="version", version=f"stepscope {__version__}")
+    return parser

@@ -1,0 +1,57 @@
+"""Files that commands write: refused where they exist, whole or not there at all, named at the end."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TextIO
+
+from stepscope.errors import InputError
+
+STANDARD_OUTPUT = "-"
+
+
+def refuse_existing(paths: Iterable[str | Path | None], *, force: bool) -> None:
+    """Raise InputError for the first path that can't be written; call it before the work, not after.
+
+    None and "-" pass, and so do devices such as /dev/null.
+    """
+    for path in paths:
+        if path is None or path == STANDARD_OUTPUT:
+            continue
+        target = Path(path)
+        if target.is_dir():
+            raise InputError(f"cannot write {target}: it is a directory; name a file in it")
+        if target.is_file() and not force:
+            raise InputError(f"{target} exists; pass --force to replace it, or name another file")
+        if not target.parent.is_dir():
+            raise InputError(f"cannot write {target}: there is no directory {target.parent}; create it first")
+
+
+def write_file(path: str | Path, write: Callable[[TextIO], None]) -> None:
+    """Have `write` fill the file; a reader sees the old file or all of the new one. "-" is standard output."""
+    if path == STANDARD_OUTPUT:
+        write(sys.stdout)
+        return
+    target = Path(path)
+    special = target.exists() and not target.is_file()
+    draft = target if special else target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with draft.open("w", encoding="utf-8") as stream:
+            write(stream)
+        if not special:
+            draft.replace(target)
+    except OSError as error:
+        raise InputError(f"cannot write {target}: {error.strerror or error}") from error
+    finally:
+        if not special:
+            draft.unlink(missing_ok=True)
+
+
+def announce(paths: Iterable[str | Path], *, stdout_holds_data: bool) -> None:
+    """Say what was written; beside the data when standard output carries it."""
+    for path in paths:
+        if path != STANDARD_OUTPUT:
+            print(f"Wrote {path}", file=sys.stderr if stdout_holds_data else sys.stdout)
