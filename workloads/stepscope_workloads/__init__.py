@@ -1,1 +1,1 @@
-"""Training scripts like a user's own, to record and to audit."""
+"""Training scripts to measure: ordinary PyTorch code that knows nothing of the profiler."""
