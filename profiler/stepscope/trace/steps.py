@@ -18,6 +18,8 @@ from stepscope.trace.columns import Trace, TraceWarning
 NO_STEP = -1
 _MARK = "ProfilerStep#"
 
+_Named = tuple[str, int, int]
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -81,29 +83,37 @@ def _by_optimizer(trace: Trace) -> Steps | None:
     outer = _outermost_spans(trace, host.select(trace, host.is_optimizer_step))
     if not outer:
         return None
-    ends = [end for _, end in outer]
+    ends = [end for _, end in _rarest(outer)]
     starts = [0, *ends[:-1]]
     windows = tuple(Window(k, start, end) for k, (start, end) in enumerate(zip(starts, ends, strict=True)))
     message = "no ProfilerStep marks: steps are counted from one optimizer step to the next"
     return Steps(windows, "Optimizer.step", (TraceWarning("steps-by-optimizer", message),))
 
 
+def _rarest(spans: list[_Named]) -> list[tuple[int, int]]:
+    """Of several optimizers that step in turn, the spans of the one that steps least, the last of them if equal."""
+    by_name: dict[str, list[tuple[int, int]]] = {}
+    for name, start, end in spans:
+        by_name.setdefault(name, []).append((start, end))
+    return min(reversed(by_name.values()), key=len)
+
+
 def _by_ddp_forward(trace: Trace) -> Steps | None:
     outer = _outermost_spans(trace, host.select(trace, host.is_ddp_forward))
     if not outer:
         return None
-    starts = [start for start, _ in outer]
+    starts = [start for _, start, _ in outer]
     ends = [*starts[1:], int(trace.events.end.max()) + 1]
     windows = tuple(Window(k, start, end) for k, (start, end) in enumerate(zip(starts, ends, strict=True)))
     message = "no ProfilerStep and no optimizer step found: steps are counted from one DDP forward to the next"
     return Steps(windows, "DistributedDataParallel.forward", (TraceWarning("steps-by-forward", message),))
 
 
-def _outermost_spans(trace: Trace, rows: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Start and end of the spans that lie inside no other of them (an optimizer that steps an inner one is one step)."""
-    spans: list[tuple[int, int]] = []
+def _outermost_spans(trace: Trace, rows: NDArray[np.int64]) -> list[_Named]:
+    """Name, start and end of the spans that lie in no other of them: an optimizer that steps an inner one steps once."""
+    spans: list[_Named] = []
     events = trace.events
     for row in rows[np.lexsort((-events.end[rows], events.start[rows]))]:
-        if not spans or events.start[row] >= spans[-1][1]:
-            spans.append((int(events.start[row]), int(events.end[row])))
+        if not spans or events.start[row] >= spans[-1][2]:
+            spans.append((trace.names[events.name[row]], int(events.start[row]), int(events.end[row])))
     return spans

@@ -1,0 +1,272 @@
+"""From columns to a recording: which activities compute, which communicate, in what phase and step, and for what."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.trace import collectives, gloo, host, roles
+from stepscope.trace.columns import NO_ID, Category, CommArguments, Trace
+from stepscope.trace.launches import HostContext, Launches, device_launches
+from stepscope.trace.recording import NO_TIME, CollectiveOp, GradientCopy, Phase, Recording, Work
+from stepscope.trace.roles import Circumstances
+from stepscope.trace.steps import Steps, find_steps
+
+_DEVICE = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """Rows of the activities that compute and of those that communicate, with their launches."""
+
+    compute: NDArray[np.int64]
+    compute_launches: Launches
+    comm: NDArray[np.int64]
+    comm_launches: Launches
+    launch_rows: NDArray[np.int64]
+    """For each collective, the row of the communication operator that launched it, or NO_ROW."""
+
+
+def classify(trace: Trace) -> Recording:
+    """Classify every activity of one file (METRICS, section 1)."""
+    context = HostContext(trace)
+    device = _device_of(trace)
+    split = _split_cpu(trace) if device == "cpu" else _split_device(trace, context)
+    steps = find_steps(trace)
+    compute = _work(trace, split, context, steps)
+    return Recording(
+        source=trace.source,
+        header=trace.header,
+        base_ns=trace.base_ns,
+        device=device,
+        steps=steps,
+        compute=compute,
+        collectives=_collectives(trace, split, context, steps),
+        copies=_copies(trace, split, context, steps),
+        **_busy(trace, split, device),
+        unknown_phase=int((~split.compute_launches.known).sum() + (~split.comm_launches.known).sum()),
+        kineto_marks=bool(len(trace.events)),
+        truncated=trace.truncated,
+        warnings=(*trace.warnings, *steps.warnings),
+    )
+
+
+def _device_of(trace: Trace) -> str:
+    events = trace.events
+    if np.isin(events.category, _DEVICE).any():
+        calls = events.category == Category.RUNTIME
+        hip = any(trace.names[name].startswith("hip") for name in np.unique(events.name[calls]))
+        return "rocm" if hip else "cuda"
+    return "cpu" if len(host.select(trace, lambda name: gloo.is_compute(name) or collectives.is_gloo_span(name))) else "none"
+
+
+def _busy(trace: Trace, split: _Split, device: str) -> dict[str, NDArray[np.int64]]:
+    events = trace.events
+    rows = split.compute if device == "cpu" else np.flatnonzero(np.isin(events.category, _DEVICE))
+    return {"busy_start": events.start[rows], "busy_end": events.end[rows]}
+
+
+def _split_device(trace: Trace, context: HostContext) -> _Split:
+    events = trace.events
+    kernels = np.flatnonzero(np.isin(events.category, (Category.KERNEL, Category.MEMCPY)))
+    launches = device_launches(trace, kernels)
+    named = np.array([collectives.match_kernel(name) is not None for name in trace.names], dtype=np.bool_)
+    carries_name = np.isin(kernels, np.fromiter(trace.comm_arguments, dtype=np.int64))
+    is_kernel = events.category[kernels] == Category.KERNEL
+    comm = context.communicates(launches) & (is_kernel | _between_devices(trace, kernels))
+    comm |= is_kernel & (named[events.name[kernels]] | carries_name)
+    compute = is_kernel & ~comm
+    comm_launches = Launches(launches.thread[comm], launches.time[comm])
+    return _Split(
+        compute=kernels[compute],
+        compute_launches=Launches(launches.thread[compute], launches.time[compute]),
+        comm=kernels[comm],
+        comm_launches=comm_launches,
+        launch_rows=context.named.holding(comm_launches.thread, comm_launches.time),
+    )
+
+
+def _between_devices(trace: Trace, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Copies from device to device: the copy engine's way to communicate."""
+    named = np.array(["DtoD" in name or "PtoP" in name or "Peer" in name for name in trace.names], dtype=np.bool_)
+    return (trace.events.category[rows] == Category.MEMCPY) & named[trace.events.name[rows]]
+
+
+def _split_cpu(trace: Trace) -> _Split:
+    spans = gloo.spans(trace)
+    operators = gloo.launch_rows(trace, spans)
+    compute = gloo.compute_rows(trace, spans)
+    threads, start = host.threads_of(trace), trace.events.start
+    launched = operators != host.NO_ROW
+    return _Split(
+        compute=compute,
+        compute_launches=Launches(threads[compute], start[compute]),
+        comm=spans,
+        comm_launches=Launches(
+            np.where(launched, threads[operators], 0), np.where(launched, start[operators], NO_TIME)
+        ),
+        launch_rows=operators,
+    )
+
+
+def _work(trace: Trace, split: _Split, context: HostContext, steps: Steps) -> Work:
+    rows, launches = split.compute, split.compute_launches
+    order = np.argsort(trace.events.start[rows], kind="stable")
+    return Work(
+        start=trace.events.start[rows][order],
+        end=trace.events.end[rows][order],
+        launch=launches.time[order],
+        phase=context.phases(launches)[order],
+        step=steps.of(launches.time)[order],
+    )
+
+
+def _copies(trace: Trace, split: _Split, context: HostContext, steps: Steps) -> tuple[GradientCopy, ...]:
+    """What computed inside `AccumulateGrad`'s nodes, one entry a node: the gradient's way into its bucket."""
+    launches = split.compute_launches
+    node = context.accumulate.holding(launches.thread, launches.time)
+    inside = np.flatnonzero((node != host.NO_ROW) & launches.known)
+    sizes = _copied_elements(trace, context)
+    ends: dict[int, tuple[int, int]] = {}
+    for k in inside:
+        last = int(trace.events.end[split.compute[k]])
+        previous = ends.get(int(node[k]), (NO_TIME, NO_TIME))
+        ends[int(node[k])] = (max(previous[0], last), max(previous[1], int(launches.time[k])))
+    numbers = steps.of(np.array([launch for _, launch in ends.values()], dtype=np.int64))
+    found = [
+        GradientCopy(launch, end, int(number), sizes.get(row))
+        for (row, (end, launch)), number in zip(ends.items(), numbers, strict=True)
+    ]
+    return tuple(sorted(found, key=lambda copy: copy.launch))
+
+
+def _copied_elements(trace: Trace, context: HostContext) -> dict[int, int]:
+    """Elements of the gradient that each `AccumulateGrad` node handled, from the shapes of its own operator."""
+    rows = np.array([row for row in trace.shapes if _is_accumulate_op(trace, row)], dtype=np.int64)
+    if not len(rows):
+        return {}
+    node = context.accumulate.holding(host.threads_of(trace)[rows], trace.events.start[rows])
+    sizes = {}
+    for row, holder in zip(rows, node, strict=True):
+        elements = gloo.total_elements(trace.shapes[int(row)])
+        if holder != host.NO_ROW and elements is not None:
+            sizes[int(holder)] = elements
+    return sizes
+
+
+def _is_accumulate_op(trace: Trace, row: int) -> bool:
+    return trace.names[trace.events.name[row]] == "torch::autograd::AccumulateGrad"
+
+
+def _collectives(trace: Trace, split: _Split, context: HostContext, steps: Steps) -> tuple[CollectiveOp, ...]:
+    launches = split.comm_launches
+    phases, numbers = context.phases(launches), steps.of(launches.time)
+    params = context.param_comms.holding(launches.thread, launches.time)
+    plain = [
+        _describe(trace, int(split.comm[k]), int(split.launch_rows[k]), int(params[k]))
+        for k in range(len(split.comm))
+    ]
+    placed = [
+        replace(op, launch=int(launches.time[k]), phase=Phase(phases[k]), step=int(numbers[k]))
+        for k, op in enumerate(plain)
+    ]
+    return tuple(sorted(_with_roles(trace, placed, launches, context, steps), key=lambda op: op.start))
+
+
+def _describe(trace: Trace, row: int, operator: int, params: int) -> CollectiveOp:
+    """A collective by itself: its kind, size, type and group from its args, its launching operator or its name."""
+    events = trace.events
+    name = trace.names[events.name[row]]
+    args = trace.comm_arguments.get(row) or trace.comm_arguments.get(params) or CommArguments()
+    kinds = (
+        collectives.kind_of(args.collective),
+        collectives.operator_kind(trace.names[events.name[operator]]) if operator != host.NO_ROW else None,
+        collectives.operator_kind(name),
+        (collectives.match_kernel(name) or collectives.KernelMatch("", collectives.UNKNOWN)).kind,
+    )
+    dtype = collectives.dtype_of(args.dtype) or _shape_dtype(trace, row, operator) or collectives.kernel_dtype(name)
+    stream = int(events.stream[row])
+    return CollectiveOp(
+        row=row,
+        kind=next((kind for kind in kinds if kind and kind != collectives.UNKNOWN), collectives.UNKNOWN),
+        role=roles.OTHER,
+        name=name,
+        start=int(events.start[row]),
+        end=int(events.end[row]),
+        launch=NO_TIME,
+        phase=Phase.UNKNOWN,
+        stream=stream if stream != NO_ID else None,
+        elements=_elements_of(trace, args, row, operator),
+        dtype=dtype,
+        group=args.group_name,
+        group_size=args.group_size or (len(args.group_ranks) if args.group_ranks else None),
+        sequence=args.sequence,
+    )
+
+
+def _elements_of(trace: Trace, args: CommArguments, row: int, operator: int) -> int | None:
+    declared = [count for count in (args.elements_in, args.elements_out) if count is not None]
+    if declared:
+        return max(declared)
+    sizes = gloo.arguments_elements(trace.shapes.get(operator))
+    spanned = gloo.total_elements(trace.shapes.get(row))
+    return max([*sizes, *([spanned] if spanned is not None else [])], default=None)
+
+
+def _shape_dtype(trace: Trace, row: int, operator: int) -> collectives.Dtype | None:
+    for place in (row, operator):
+        shapes = trace.shapes.get(place)
+        for spelling in shapes.types if shapes else ():
+            if dtype := collectives.dtype_of(spelling):
+                return dtype
+    return None
+
+
+def _with_roles(
+    trace: Trace, ops: list[CollectiveOp], launches: Launches, context: HostContext, steps: Steps
+) -> list[CollectiveOp]:
+    last_node = _last_backward(trace, steps)
+    held = {
+        name: getattr(context, name).holding(launches.thread, launches.time)
+        for name in ("evaluate", "accumulate", "ddp_forward", "fsdp_reduce", "fsdp_gather")
+    }
+    world = trace.header.world_size
+    circumstances = [
+        Circumstances(
+            kind=op.kind,
+            phase=op.phase,
+            elements=op.elements,
+            dtype=op.dtype,
+            in_accumulate_grad=held["accumulate"][k] != host.NO_ROW,
+            in_backward_node=held["evaluate"][k] != host.NO_ROW,
+            in_ddp_forward=held["ddp_forward"][k] != host.NO_ROW,
+            in_fsdp_reduce=held["fsdp_reduce"][k] != host.NO_ROW,
+            in_fsdp_gather=held["fsdp_gather"][k] != host.NO_ROW,
+            whole_group=op.group_size in (None, world),
+            compiled="CompiledFunction" in _name_of(trace, int(held["evaluate"][k])),
+            after_backward=op.phase == Phase.FORWARD and op.launch > last_node.get(op.step, math.inf),
+        )
+        for k, op in enumerate(ops)
+    ]
+    reducing = {op.step for op, c in zip(ops, circumstances, strict=True) if roles.is_reducer_traffic(c)}
+    sizes = frozenset(_copied_elements(trace, context).values())
+    return [
+        replace(op, role=roles.role_of(c, op.step in reducing, sizes))
+        for op, c in zip(ops, circumstances, strict=True)
+    ]
+
+
+def _name_of(trace: Trace, row: int) -> str:
+    return "" if row == host.NO_ROW else trace.names[trace.events.name[row]]
+
+
+def _last_backward(trace: Trace, steps: Steps) -> dict[int, int]:
+    """For each step, when its last node of backward began on the host."""
+    start = trace.events.start[host.select(trace, host.is_evaluate_function)]
+    last: dict[int, int] = {}
+    for number, time in zip(steps.of(start).tolist(), start.tolist(), strict=True):
+        last[number] = max(time, last.get(number, time))
+    return last

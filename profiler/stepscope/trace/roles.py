@@ -1,0 +1,104 @@
+"""What a collective carries: gradients, parameters, buffers, DDP's own bookkeeping, metrics.
+
+Only gradients count for the headline figure (METRICS: gradient collective). A reduction is gradient traffic when the DDP
+reducer launched it (inside `AccumulateGrad`'s node), when FSDP's post-backward did, or when the script reduced by hand
+after backward something of a gradient's size; anything else is named and reported beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stepscope.trace import collectives
+from stepscope.trace.collectives import Dtype
+from stepscope.trace.recording import Phase
+
+GRADIENT = "gradient"
+PARAMETER = "parameter"
+BUFFER = "buffer"
+REBUILD = "bucket-rebuild"
+UNUSED_MAP = "unused-parameter-map"
+ACTIVATION = "activation"
+METRIC = "metric"
+BARRIER = "barrier"
+OTHER = "other"
+
+METRIC_ELEMENTS = 1024
+"""A reduction of at most so many elements, outside the reducer, is taken for a metric or a flag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What is known of one collective when its role is decided."""
+
+    kind: str
+    phase: Phase
+    elements: int | None
+    dtype: Dtype | None
+    in_accumulate_grad: bool
+    in_backward_node: bool
+    in_ddp_forward: bool
+    in_fsdp_reduce: bool
+    in_fsdp_gather: bool
+    whole_group: bool
+    """Its group is every rank of the run, as far as is known."""
+    compiled: bool
+    """Launched by a compiled backward's own node."""
+    after_backward: bool
+    """Launched outside backward, after the last node of its step's backward and before the step ends."""
+
+
+def role_of(c: Circumstances, reducer_in_step: bool, gradient_sizes: frozenset[int]) -> str:
+    """The role of one collective.
+
+    reducer_in_step: the step has gradient traffic of the reducer's or FSDP's own; then a reduction by hand is none.
+    gradient_sizes: element counts of the gradients that backward produced; empty where shapes were not recorded.
+    """
+    if c.kind == "barrier":
+        return BARRIER
+    if c.kind in collectives.REDUCES:
+        return _reduction(c, reducer_in_step, gradient_sizes)
+    if c.kind == "broadcast":
+        return _broadcast(c)
+    if c.in_fsdp_gather or (c.kind == "all_gather" and c.phase == Phase.OPTIMIZER):
+        return PARAMETER
+    if c.kind in ("all_to_all", "send_recv", "all_gather") and c.phase in (Phase.FORWARD, Phase.BACKWARD):
+        return ACTIVATION
+    return OTHER
+
+
+def is_reducer_traffic(c: Circumstances) -> bool:
+    """Launched by DDP's reducer, by FSDP's post-backward or by a compiled backward over the whole group."""
+    if c.kind not in collectives.REDUCES or (c.dtype is not None and not c.dtype.floating):
+        return False
+    return c.in_accumulate_grad or c.in_fsdp_reduce or (c.compiled and c.whole_group)
+
+
+def _reduction(c: Circumstances, reducer_in_step: bool, gradient_sizes: frozenset[int]) -> str:
+    if c.dtype is not None and not c.dtype.floating:
+        return UNUSED_MAP if c.in_backward_node or c.after_backward else METRIC
+    if is_reducer_traffic(c):
+        return GRADIENT
+    if c.in_backward_node:
+        return ACTIVATION
+    if c.after_backward and not reducer_in_step and _gradient_sized(c.elements, gradient_sizes):
+        return GRADIENT
+    return METRIC if c.elements is not None and c.elements <= METRIC_ELEMENTS else OTHER
+
+
+def _gradient_sized(elements: int | None, gradient_sizes: frozenset[int]) -> bool:
+    """Whether a reduction by hand is as large as one gradient or as several in one flat tensor; unknown is no."""
+    if elements is None:
+        return False
+    if gradient_sizes:
+        return elements in gradient_sizes - {1} or elements >= max(gradient_sizes)
+    return elements > METRIC_ELEMENTS
+
+
+def _broadcast(c: Circumstances) -> str:
+    if c.phase == Phase.OPTIMIZER:
+        return PARAMETER
+    if c.in_ddp_forward:
+        # DDP agrees on new buckets in int32; buffers are floating, or int64 (BatchNorm's num_batches_tracked).
+        return REBUILD if c.dtype is not None and c.dtype.name == "int32" else BUFFER
+    return OTHER
