@@ -1,0 +1,52 @@
+"""How figures are written for people: one place, so that two reports never round alike figures differently.
+
+Sizes are decimal (1 MB is 1e6 bytes), as network rates are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
+
+def decimals(values: Iterable[float]) -> int:
+    """Decimals that give a column of times in ms about three significant digits at its largest value."""
+    largest = max((abs(value) for value in values), default=0.0)
+    for limit, places in ((100, 1), (1, 2)):
+        if largest >= limit:
+            return places
+    return 3
+
+
+def milliseconds(value: float, places: int | None = None) -> str:
+    """A time in ms, with its unit: `412.3 ms`."""
+    return f"{value:,.{decimals((value,)) if places is None else places}f} ms"
+
+
+def percent(share: float) -> str:
+    """A share from 0 to 1 as `31.5 %`."""
+    return f"{100 * share:.1f} %"
+
+
+def size(count: float) -> str:
+    """A number of bytes as `26.2 MB`."""
+    for factor, unit in _SIZES:
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count:.0f} B"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def ns_to_ms(nanoseconds: float) -> float:
+    """Nanoseconds as milliseconds, to the nanosecond."""
+    return round(float(nanoseconds) / 1e6, 6)
+
+
+def ns_to_ms(nanoseconds: float) -> float:
+    """Nanoseconds, as the analysis counts, in ms, as a result states them."""
+    return nanoseconds / 1e6
