@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -32,6 +33,8 @@ examples:
 
 def entry_point() -> int:
     """What the installed script and `python -m stepscope` call."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a name the terminal can't show is no reason to fail
     return main(sys.argv[1:])
 
 

@@ -1,0 +1,118 @@
+"""Sums and choices that the reports share; every figure comes from the audit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from stepscope.audit.result import Audit, Collective, Rank, Step
+
+
+def counted(audit: Audit) -> list[tuple[Rank, Step]]:
+    """The (rank, step) pairs that the verdict rests on."""
+    return [(rank, step) for rank in audit.ranks for step in rank.steps if step.valid]
+
+
+def mean(values: Sequence[float | None]) -> float | None:
+    """The mean of the values; None where there are none, or where one is missing: a mean of some would not add up."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if known and len(known) == len(values) else None
+
+
+@dataclass(frozen=True)
+class Average:
+    """An average over counted (rank, step) pairs; means, so that the parts add up to their sum. Times in ms."""
+
+    wall: float
+    comm: float
+    exposed: float
+    compute: float
+    grad_comm: float | None
+    grad_hidden_backward: float | None
+    grad_hidden_other: float | None
+    grad_exposed: float | None
+    floor: float | None
+    excess: float | None
+    host_starved: float | None
+    cost: float | None
+
+
+def average(steps: Sequence[Step]) -> Average | None:
+    """The average step, or None without one."""
+    if not steps:
+        return None
+    grads = [step.grad for step in steps if step.grad is not None]
+    whole = grads if len(grads) == len(steps) else []
+    falls = [step.waterfall.host_starved_ms if step.waterfall else None for step in steps]
+    return Average(
+        wall=fmean(step.wall_ms for step in steps),
+        comm=fmean(step.comm_ms for step in steps),
+        exposed=fmean(step.exposed_ms for step in steps),
+        compute=fmean(step.compute_ms for step in steps),
+        grad_comm=mean([grad.comm_ms for grad in whole]),
+        grad_hidden_backward=mean([grad.hidden_backward_ms for grad in whole]),
+        grad_hidden_other=mean([grad.hidden_other_ms for grad in whole]),
+        grad_exposed=mean([grad.exposed_ms for grad in whole]),
+        floor=mean([grad.floor_ms for grad in whole]),
+        excess=mean([grad.excess_ms for grad in whole]),
+        host_starved=mean(falls),
+        cost=mean([step.cost_ms for step in steps]),
+    )
+
+
+def typical_step(audit: Audit) -> tuple[Rank, Step] | None:
+    """The step to draw: of the first rank with a timeline, the counted step of median length, else its last one."""
+    for rank in audit.ranks:
+        drawable = [step for step in rank.steps if step.timeline is not None]
+        valid = [step for step in drawable if step.valid]
+        if valid:
+            middle = median(step.wall_ms for step in valid)
+            return rank, min(valid, key=lambda step: abs(step.wall_ms - middle))
+        if drawable:
+            return rank, drawable[-1]
+    return None
+
+
+def of_step(audit: Audit, rank: Rank, step: Step) -> list[Collective]:
+    """The collectives that one step of one file launched, in the order in which they started."""
+    mine = (one for one in audit.collectives if one.source == rank.source and one.step == step.step)
+    return sorted(mine, key=lambda one: one.start_ms)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Collectives of one kind, role and phase, summed. count, bytes and times over all that were summed."""
+
+    kind: str
+    role: str
+    phase: str
+    count: int
+    bytes: int | None
+    duration: float
+    exposed: float
+
+
+def other_traffic(audit: Audit) -> list[Traffic]:
+    """What is not gradient traffic, by kind, role and phase, longest first: of the counted steps, else of the files."""
+    pairs = {(rank.source, step.step) for rank, step in counted(audit)}
+    groups: dict[tuple[str, str, str], list[Collective]] = {}
+    for one in audit.collectives:
+        if not one.gradient and (not pairs or (one.source, one.step) in pairs):
+            groups.setdefault((one.kind, one.role, one.phase), []).append(one)
+    rows = [_summed(*key, members) for key, members in groups.items()]
+    return sorted(rows, key=lambda row: (-row.duration, row.kind, row.role, row.phase))
+
+
+def _summed(kind: str, role: str, phase: str, members: Sequence[Collective]) -> Traffic:
+    sizes = [one.bytes for one in members]
+    known = [size for size in sizes if size is not None]
+    return Traffic(
+        kind=kind,
+        role=role,
+        phase=phase,
+        count=len(members),
+        bytes=sum(known) if len(known) == len(sizes) else None,
+        duration=sum(one.duration_ms for one in members),
+        exposed=sum(one.exposed_ms for one in members),
+    )

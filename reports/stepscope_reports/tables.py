@@ -1,0 +1,200 @@
+"""The tables of the terminal report, as lines. Each is empty where there is nothing to show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
+
+from rich.text import Text
+
+from stepscope.audit.result import Audit, Bucket, Rank, Step, Warning
+from stepscope.units import decimals, percent, plural, size
+from stepscope_reports import figures
+from stepscope_reports.plain import clean, common_folder, paragraph, shorten, table
+
+MANY_FILES = 16
+MANY_BUCKETS = 24
+MANY_STEPS = 24
+"""Most rows of each table; what is beyond them is counted in a last line, and audit.json has it all."""
+
+NOT_KNOWN = "n/a"
+
+
+class Times:
+    """Writes the times of one table with the same number of decimals."""
+
+    def __init__(self, values: Iterable[float | None]) -> None:
+        self._places = decimals(value for value in values if value is not None)
+
+    def text(self, value: float | None) -> str:
+        """The time without its unit, or that it is not known."""
+        return NOT_KNOWN if value is None else f"{value:,.{self._places}f}"
+
+
+def share(part: float | None, whole: float | None) -> str:
+    """A share as a percentage; not known where it was not measured or the whole is nothing."""
+    return percent(part / whole) if part is not None and whole else NOT_KNOWN
+
+
+def files(ranks: Sequence[Rank], width: int) -> list[Text]:
+    """One row a file: what all of its activities add up to, whether or not a step launched them."""
+    together = common_folder([rank.source for rank in ranks]) is not None
+    totals = [rank.totals for rank in ranks]
+    times = Times(time for total in totals for time in (total.comm_ms, total.compute_ms))
+    rows = [
+        (
+            name_of(rank),
+            f"{sum(step.valid for step in rank.steps)} of {len(rank.steps)}" if rank.steps else "none",
+            *map(times.text, (rank.totals.comm_ms, rank.totals.compute_ms, rank.totals.exposed_ms)),
+            shorten(PurePath(rank.source).name if together else rank.source, width - 46),
+        )
+        for rank in ranks[:MANY_FILES]
+    ]
+    columns = ("rank", "steps", "comm ms", "compute ms", "exposed ms", "<file, all of it")
+    return [*table(columns, rows), *_more(len(ranks) - MANY_FILES, "file")]
+
+
+def average(audit: Audit) -> list[Text]:
+    """Where the time of the average counted step went, each part indented below the whole it is part of."""
+    mean = figures.average([step for _, step in figures.counted(audit)])
+    if mean is None:
+        return []
+    grad = mean.grad_comm
+    rows: list[tuple[str, float | None, str]] = [
+        ("step", mean.wall, ""),
+        ("communication", mean.comm, share(mean.comm, mean.wall) + " of the step"),
+        ("  gradients", grad, ""),
+        ("    hidden by backward", mean.grad_hidden_backward, share(mean.grad_hidden_backward, grad)),
+        ("    hidden by other compute", mean.grad_hidden_other, share(mean.grad_hidden_other, grad)),
+        ("    exposed", mean.grad_exposed, share(mean.grad_exposed, grad)),
+        ("      floor", mean.floor, "no schedule hides it"),
+        ("      excess", mean.excess, "a better schedule could win it back"),
+        ("exposed, all communication", mean.exposed, share(mean.exposed, mean.wall) + " of the step"),
+        ("  host-starved part", mean.host_starved or None, "not the network's fault"),
+        ("cost of communication", mean.cost, share(mean.cost, mean.wall) + " of the step"),
+    ]
+    shown = [row for row in rows if row[1] is not None]
+    times = Times(value for _, value, _ in shown)
+    return [
+        Text.assemble(f"{label:<27}{times.text(value):>10} ms", (f"  {remark}".rstrip(), "dim"))
+        for label, value, remark in shown
+    ]
+
+
+def buckets(rows: Sequence[Bucket]) -> list[Text]:
+    """Medians of each bucket over ranks and steps, in ms."""
+    if not rows:
+        return []
+    times = Times(
+        time for row in rows for time in (row.ready_ms, row.launch_ms, row.start_ms, row.duration_ms)
+    )
+    columns = ("bucket", "size", "parameters", "ready", "launched", "started", "took", "hidden", "exposed")
+    cells = [
+        (
+            str(row.bucket),
+            NOT_KNOWN if row.bytes is None else size(row.bytes),
+            NOT_KNOWN if row.parameters is None else f"{row.parameters:,}",
+            *map(times.text, (row.ready_ms, row.launch_ms, row.start_ms, row.duration_ms)),
+            percent(row.hidden_share),
+            times.text(row.exposed_ms),
+        )
+        for row in rows[:MANY_BUCKETS]
+    ]
+    return [*table(columns, cells), *_more(len(rows) - MANY_BUCKETS, "bucket")]
+
+
+def steps(audit: Audit, width: int) -> list[Text]:
+    """A row a rank and counted step, or a row a rank where that would be many; then the steps left out and why."""
+    groups = [(name_of(rank), str(step.step), [step]) for rank, step in figures.counted(audit)]
+    if len(groups) > MANY_STEPS:
+        valid = [(rank, [step for step in rank.steps if step.valid]) for rank in audit.ranks]
+        groups = [(name_of(rank), f"mean of {len(mine)}", mine) for rank, mine in valid if mine]
+    lines = _step_table(groups[:MANY_STEPS]) if groups else []
+    lines += _more(len(groups) - MANY_STEPS, "row")
+    for text in _left_out(audit):
+        lines += paragraph(f"not counted: {text}", width)
+    return lines
+
+
+def _step_table(groups: Sequence[tuple[str, str, list[Step]]]) -> list[Text]:
+    means = [(rank, name, figures.average(members)) for rank, name, members in groups]
+    known = [(rank, name, mean) for rank, name, mean in means if mean is not None]
+    times = Times(mean.wall for *_, mean in known)
+    rows = [
+        (
+            rank,
+            name,
+            *map(times.text, (mean.wall, mean.comm, mean.grad_comm)),
+            share(mean.grad_hidden_backward, mean.grad_comm),
+            *map(times.text, (mean.exposed, mean.floor, mean.cost)),
+            share(mean.cost, mean.wall),
+        )
+        for rank, name, mean in known
+    ]
+    columns = ("rank", "step", "took", "comm", "gradients", "hidden", "exposed", "floor", "cost", "cost/step")
+    return table(columns, rows)
+
+
+def name_of(rank: Rank) -> str:
+    """The rank's number, where it is known."""
+    return NOT_KNOWN if rank.rank is None else str(rank.rank)
+
+
+def _left_out(audit: Audit) -> list[str]:
+    """`ranks 0, 1, step 4: bucket rebuild`; ranks that left out the same steps for the same reason together."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for rank in audit.ranks:
+        mine: dict[str, list[str]] = {}
+        for step in rank.steps:
+            if not step.valid:
+                mine.setdefault(step.why_invalid or "no reason recorded", []).append(str(step.step))
+        for why, numbers in mine.items():
+            reasons.setdefault((_listed("step", numbers), why), []).append(name_of(rank))
+    return [f"{_listed('rank', ranks)}, {numbers}: {why}" for (numbers, why), ranks in reasons.items()]
+
+
+def _listed(noun: str, numbers: Sequence[str]) -> str:
+    return f"{noun}{'s' if len(numbers) > 1 else ''} {', '.join(numbers)}"
+
+
+def other_traffic(audit: Audit) -> list[Text]:
+    """What was not gradient traffic, by kind, over all counted steps, or over the files where none counts."""
+    traffic = figures.other_traffic(audit)
+    times = Times(row.duration for row in traffic)
+    rows = [
+        (
+            *(clean(name) for name in (row.kind, row.role, row.phase)),
+            f"{row.count:,}",
+            NOT_KNOWN if row.bytes is None else size(row.bytes),
+            times.text(row.duration),
+            times.text(row.exposed),
+        )
+        for row in traffic
+    ]
+    columns = ("<kind", "<carries", "<launched in", "count", "size", "took ms", "exposed ms")
+    return table(columns, rows) if rows else []
+
+
+def warnings(rows: Sequence[Warning], width: int) -> list[Text]:
+    """A paragraph a warning; the files that share one are named together."""
+    sources: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        found = sources.setdefault((row.code, row.message), [])
+        if row.source is not None:
+            found.append(row.source)
+    return [
+        line
+        for (code, message), found in sources.items()
+        for line in paragraph(f"{code}: {message}{_named(found)}", width)
+    ]
+
+
+def _named(sources: Sequence[str]) -> str:
+    if not sources:
+        return ""
+    more = f" and {plural(len(sources) - 1, 'more file')}" if len(sources) > 1 else ""
+    return f" ({shorten(sources[0], 44)}{more})"
+
+
+def _more(count: int, noun: str) -> list[Text]:
+    return [Text(f"and {plural(count, noun)} more; audit.json has all", "dim")] if count > 0 else []
