@@ -45,8 +45,3 @@ def plural(count: int, noun: str) -> str:
 def ns_to_ms(nanoseconds: float) -> float:
     """Nanoseconds as milliseconds, to the nanosecond."""
     return round(float(nanoseconds) / 1e6, 6)
-
-
-def ns_to_ms(nanoseconds: float) -> float:
-    """Nanoseconds, as the analysis counts, in ms, as a result states them."""
-    return nanoseconds / 1e6
