@@ -46,14 +46,15 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Lowest and highest rank's median cost share."""
     overlap_backward: float | None = None
     """Gradient communication hidden by backward compute over all gradient communication, valid steps of all ranks."""
-    headroom: str | None = None
+    headroom: float | None = None
+    """comm-sensitive: how many times slower the wire may get before the cost share passes its threshold."""
     thresholds: Thresholds = Thresholds()
     explanation: str
     next_step: str | None = None
     """What to do now, with the command where there is one."""
 
 
-class Totals(_Plain, kw_only=True):
+class Totals(_Plain, frozen=True, kw_only=True):
     """Sums over a file or a step. hidden_backward + hidden_other + exposed = comm."""
 
     comm_ms: float
@@ -69,7 +70,7 @@ class Totals(_Plain, kw_only=True):
     """Kernels without a launch record."""
 
 
-class GradientTotals(_Plain, kw_only=True):
+class GradientTotals(_Plain, frozen=True, kw_only=True):
     """The same for gradient collectives alone, with the floor that no schedule can beat and what one could win back."""
 
     comm_ms: float
@@ -80,7 +81,7 @@ class GradientTotals(_Plain, kw_only=True):
     excess_ms: float | None = None
 
 
-class Waterfall(_Plain, kw_only=True):
+class Waterfall(_Plain, frozen=True, kw_only=True):
     """Where the exposed time of a step went; only the parts that were measured are present."""
 
     peer_wait_ms: float | None = None
@@ -93,7 +94,7 @@ class Waterfall(_Plain, kw_only=True):
     unattributed_ms: float | None = None
 
 
-class Timeline(_Plain, kw_only=True):
+class Timeline(_Plain, frozen=True, kw_only=True):
     """A step as lanes to draw: coarse spans (neighbours closer than a thousandth of the step are merged)."""
 
     forward: list[Span]
@@ -146,7 +147,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     steps: list[Step]
 
 
-class Collective(_Plain, kw_only=True):
+class Collective(_Plain, frozen=True, kw_only=True):
     """One collective operation on one rank."""
 
     rank: int | None = None
@@ -177,7 +178,7 @@ class Collective(_Plain, kw_only=True):
     bus_gb_per_s: float | None = None
 
 
-class Bucket(_Plain, kw_only=True):
+class Bucket(_Plain, frozen=True, kw_only=True):
     """One DDP bucket (or FSDP unit) over the valid steps: medians over steps and ranks."""
 
     bucket: int
@@ -196,7 +197,9 @@ class Bucket(_Plain, kw_only=True):
     exposed_ms: float
 
 
-class Finding(_Plain, kw_only=True):
+class Finding(_Plain, frozen=True, kw_only=True):
+    """Why overlap is broken: a cause, its price, the evidence, and what to set."""
+
     cause: str
     severity: str
     cost_ms: float | None = None
@@ -208,7 +211,7 @@ class Finding(_Plain, kw_only=True):
     reference: str | None = None
 
 
-class Warning(_Plain, kw_only=True):
+class Warning(_Plain, frozen=True, kw_only=True):
     """Something the reader of the figures must know."""
 
     code: str

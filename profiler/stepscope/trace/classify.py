@@ -60,7 +60,11 @@ def _device_of(trace: Trace) -> str:
         calls = events.category == Category.RUNTIME
         hip = any(trace.names[name].startswith("hip") for name in np.unique(events.name[calls]))
         return "rocm" if hip else "cuda"
-    return "cpu" if len(host.select(trace, lambda name: gloo.is_compute(name) or collectives.is_gloo_span(name))) else "none"
+    return (
+        "cpu"
+        if len(host.select(trace, lambda name: gloo.is_compute(name) or collectives.is_gloo_span(name)))
+        else "none"
+    )
 
 
 def _busy(trace: Trace, split: _Split, device: str) -> dict[str, NDArray[np.int64]]:
@@ -91,8 +95,11 @@ def _split_device(trace: Trace, context: HostContext) -> _Split:
 
 def _between_devices(trace: Trace, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Copies from device to device: the copy engine's way to communicate."""
-    named = np.array(["DtoD" in name or "PtoP" in name or "Peer" in name for name in trace.names], dtype=np.bool_)
-    return (trace.events.category[rows] == Category.MEMCPY) & named[trace.events.name[rows]]
+    named = np.array(
+        ["DtoD" in name or "PtoP" in name or "Peer" in name for name in trace.names], dtype=np.bool_
+    )
+    is_copy = trace.events.category[rows] == Category.MEMCPY
+    return np.logical_and(is_copy, named[trace.events.name[rows]])
 
 
 def _split_cpu(trace: Trace) -> _Split:
@@ -158,7 +165,7 @@ def _copied_elements(trace: Trace, context: HostContext) -> dict[int, int]:
 
 
 def _is_accumulate_op(trace: Trace, row: int) -> bool:
-    return trace.names[trace.events.name[row]] == "torch::autograd::AccumulateGrad"
+    return _name_of(trace, row) == "torch::autograd::AccumulateGrad"
 
 
 def _collectives(trace: Trace, split: _Split, context: HostContext, steps: Steps) -> tuple[CollectiveOp, ...]:
@@ -187,7 +194,11 @@ def _describe(trace: Trace, row: int, operator: int, params: int) -> CollectiveO
         collectives.operator_kind(name),
         (collectives.match_kernel(name) or collectives.KernelMatch("", collectives.UNKNOWN)).kind,
     )
-    dtype = collectives.dtype_of(args.dtype) or _shape_dtype(trace, row, operator) or collectives.kernel_dtype(name)
+    dtype = (
+        collectives.dtype_of(args.dtype)
+        or _shape_dtype(trace, row, operator)
+        or collectives.kernel_dtype(name)
+    )
     stream = int(events.stream[row])
     return CollectiveOp(
         row=row,

@@ -22,7 +22,8 @@ class Launches:
 
     @property
     def known(self) -> NDArray[np.bool_]:
-        return self.time != NO_TIME
+        """Whether a launch was recorded at all."""
+        return np.not_equal(self.time, NO_TIME)
 
 
 def device_launches(trace: Trace, rows: NDArray[np.int64]) -> Launches:
@@ -95,7 +96,7 @@ class HostContext:
         threads = host.threads_of(self._trace)[tensor]
         inner = tensor[self.communication.holding(threads, events.start[tensor]) != host.NO_ROW]
         held = host.HostSpans(self._trace, inner).holding(launches.thread, launches.time)
-        return (held != host.NO_ROW) & (events.start[held] >= events.start[operator])
+        return np.logical_and(held != host.NO_ROW, events.start[held] >= events.start[operator])
 
 
 def _names_its_kind(name: str) -> bool:

@@ -43,6 +43,7 @@ class Work:
         return len(self.start)
 
     def where(self, mask: NDArray[np.bool_]) -> Work:
+        """The activities that a mask of the same length selects."""
         return Work(self.start[mask], self.end[mask], self.launch[mask], self.phase[mask], self.step[mask])
 
 
@@ -69,6 +70,7 @@ class CollectiveOp:
 
     @property
     def gradient(self) -> bool:
+        """Whether it carries gradients (METRICS: gradient collective)."""
         return self.role == "gradient"
 
     @property

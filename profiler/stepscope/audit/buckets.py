@@ -1,0 +1,112 @@
+"""Collectives one by one, and the buckets they make up over the steps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepscope import intervals as iv
+from stepscope.audit import result
+from stepscope.audit.schedule import Ready
+from stepscope.audit.step import Basis, MeasuredStep
+from stepscope.stats import median
+from stepscope.trace.recording import NO_TIME, CollectiveOp
+from stepscope.trace.steps import NO_STEP
+from stepscope.units import ns_to_ms
+
+
+def collective_rows(basis: Basis, steps: Sequence[MeasuredStep]) -> list[result.Collective]:
+    """Every collective of one rank, in the order in which they ran."""
+    recording, ops = basis.recording, basis.recording.collectives
+    ready = {op.row: r for step in steps for op, r in step.buckets}
+    start = np.array([op.start for op in ops], dtype=np.int64)
+    end = np.array([op.end for op in ops], dtype=np.int64)
+    hidden = iv.covered_within(basis.unions.everything, start, end)
+    phases = len(basis.unions.backward) > 0
+    by_backward = iv.covered_within(basis.unions.backward, start, end)
+    return [
+        result.Collective(
+            rank=recording.header.rank,
+            source=recording.source,
+            step=op.step if op.step != NO_STEP else None,
+            kind=op.kind,
+            phase=op.phase.name.lower(),
+            gradient=op.gradient,
+            role=op.role,
+            bytes=op.bytes,
+            dtype=op.dtype.name if op.dtype else None,
+            group=op.group,
+            group_size=op.group_size,
+            seq=op.sequence,
+            stream=op.stream,
+            name=op.name,
+            ready_ms=_maybe_ms(_time(ready.get(op.row))),
+            launch_ms=_maybe_ms(op.launch if op.launch != NO_TIME else None),
+            start_ms=ns_to_ms(op.start),
+            duration_ms=ns_to_ms(op.end - op.start),
+            hidden_backward_ms=ns_to_ms(by_backward[k]) if phases else None,
+            exposed_ms=ns_to_ms(op.end - op.start - hidden[k]),
+        )
+        for k, op in enumerate(ops)
+    ]
+
+
+def _time(ready: Ready | None) -> int | None:
+    return ready.time if ready else None
+
+
+def _maybe_ms(nanoseconds: int | None) -> float | None:
+    return None if nanoseconds is None else ns_to_ms(nanoseconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One bucket in one step of one rank; times in ns from the start of backward compute."""
+
+    op: CollectiveOp
+    ready: Ready | None
+    origin: int
+    hidden: int
+    exposed: int
+
+
+def bucket_table(parts: Iterable[tuple[Basis, Sequence[MeasuredStep]]]) -> list[result.Bucket]:
+    """The buckets in launch order, each over all valid steps of all ranks: medians."""
+    seen: dict[int, list[_Seen]] = defaultdict(list)
+    for basis, steps in parts:
+        for step in steps:
+            if step.window.number in basis.invalid:
+                continue
+            for k, (op, ready) in enumerate(step.buckets):
+                seen[k].append(_see(basis, step, op, ready))
+    return [_row(k, seen[k]) for k in sorted(seen)]
+
+
+def _see(basis: Basis, step: MeasuredStep, op: CollectiveOp, ready: Ready | None) -> _Seen:
+    start, end = np.array([op.start]), np.array([op.end])
+    hidden = int(iv.covered_within(basis.unions.backward, start, end)[0])
+    covered = int(iv.covered_within(basis.unions.everything, start, end)[0])
+    return _Seen(op, ready, step.backward_start, hidden, op.end - op.start - covered)
+
+
+def _row(number: int, seen: Sequence[_Seen]) -> result.Bucket:
+    ready = [s.ready.time - s.origin for s in seen if s.ready]
+    parameters = {s.ready.parameters for s in seen if s.ready and s.ready.exact}
+    launched = [s.op.launch - s.origin for s in seen if s.op.launch != NO_TIME]
+    duration = sum(s.op.end - s.op.start for s in seen)
+    sizes = [s.op.bytes for s in seen if s.op.bytes is not None]
+    return result.Bucket(
+        bucket=number,
+        bytes=int(median(sizes)) if sizes else None,
+        parameters=parameters.pop() if len(parameters) == 1 else None,
+        steps=len(seen),
+        ready_ms=ns_to_ms(median(ready)) if ready else None,
+        launch_ms=ns_to_ms(median(launched)) if launched else None,
+        start_ms=ns_to_ms(median([s.op.start - s.origin for s in seen])),
+        duration_ms=ns_to_ms(median([s.op.end - s.op.start for s in seen])),
+        hidden_share=sum(s.hidden for s in seen) / duration if duration else 0.0,
+        exposed_ms=ns_to_ms(median([s.exposed for s in seen])),
+    )

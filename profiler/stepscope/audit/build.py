@@ -1,0 +1,140 @@
+"""Recordings to an audit: the one entry to this package."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+from stepscope import intervals as iv
+from stepscope.audit import result
+from stepscope.audit.buckets import bucket_table, collective_rows
+from stepscope.audit.gates import gates_of
+from stepscope.audit.overlap import ComputeUnions, comm_union, measure
+from stepscope.audit.result import Audit, Thresholds
+from stepscope.audit.starvation import starved_spans
+from stepscope.audit.step import Basis, MeasuredStep, measure_step, plain_step
+from stepscope.audit.validity import reasons_invalid
+from stepscope.audit.verdict import Sample, judge
+from stepscope.trace.recording import Phase, Recording
+from stepscope.units import ns_to_ms
+
+
+def audit(
+    recordings: Sequence[Recording],
+    thresholds: Thresholds | None = None,
+    run: dict[str, Any] | None = None,
+    warnings: Sequence[result.Warning] = (),
+) -> Audit:
+    """Audit one or more ranks' recordings of the same job.
+
+    run: run.json of a recorded run, passed through. warnings: of whoever read the files, put before the audit's own.
+    """
+    thresholds = thresholds or Thresholds()
+    parts = [_measure(recording) for recording in recordings]
+    gates = gates_of(recordings)
+    any_comm = any(recording.collectives for recording in recordings)
+    return Audit(
+        stepscope=version("stepscope"),
+        verdict=judge(_samples(parts), gates, any_comm, thresholds),
+        ranks=[_rank(basis, steps) for basis, steps in parts],
+        collectives=[row for basis, steps in parts for row in collective_rows(basis, steps)],
+        buckets=bucket_table(parts),
+        warnings=[*warnings, *_warnings(recordings)],
+        run=run,
+    )
+
+
+Part = tuple[Basis, list[MeasuredStep]]
+
+
+def _measure(recording: Recording) -> Part:
+    basis = Basis(
+        recording, ComputeUnions.of(recording), starved_spans(recording), reasons_invalid(recording)
+    )
+    return basis, [measure_step(basis, window) for window in recording.steps.windows]
+
+
+def _samples(parts: Sequence[Part]) -> list[Sample]:
+    """The valid steps; the n-th recording of a rank is kept apart from its first."""
+    seen: dict[int | None, int] = defaultdict(int)
+    samples = []
+    for basis, steps in parts:
+        rank = basis.recording.header.rank
+        window = seen[rank] if rank is not None else 0
+        seen[rank] += 1
+        for step in steps:
+            if step.window.number not in basis.invalid:
+                samples.append(Sample(rank, window, step, _starved_share(basis, step)))
+    return samples
+
+
+def _starved_share(basis: Basis, step: MeasuredStep) -> float | None:
+    if basis.recording.device == "cpu":
+        return None
+    return iv.total(iv.clip(basis.starved, step.window.start, step.window.end)) / step.wall
+
+
+def _rank(basis: Basis, steps: Sequence[MeasuredStep]) -> result.Rank:
+    recording, header = basis.recording, basis.recording.header
+    return result.Rank(
+        rank=header.rank,
+        world_size=header.world_size,
+        backend=header.backend,
+        device=recording.device,
+        device_name=header.device_names[0] if header.device_names else None,
+        host=header.host,
+        source=recording.source,
+        start_ns=recording.base_ns,
+        totals=_totals(basis),
+        steps=[plain_step(basis, step) for step in steps],
+    )
+
+
+def _totals(basis: Basis) -> result.Totals:
+    recording, unions = basis.recording, basis.unions
+    overlap = measure(comm_union(recording.collectives), unions.backward, unions.everything)
+    phases = bool((recording.compute.phase != Phase.UNKNOWN).any())
+    hidden = overlap.hidden_backward + overlap.hidden_other
+    return result.Totals(
+        comm_ms=ns_to_ms(overlap.comm),
+        compute_ms=ns_to_ms(iv.total(unions.everything)),
+        backward_compute_ms=ns_to_ms(iv.total(unions.backward)) if phases else None,
+        hidden_backward_ms=ns_to_ms(overlap.hidden_backward) if phases else None,
+        hidden_other_ms=ns_to_ms(overlap.hidden_other) if phases else None,
+        hidden_ms=ns_to_ms(hidden),
+        exposed_ms=ns_to_ms(overlap.exposed),
+        collectives=len(recording.collectives),
+        unknown_phase=recording.unknown_phase,
+    )
+
+
+def _warnings(recordings: Sequence[Recording]) -> list[result.Warning]:
+    found = [
+        result.Warning(code=w.code, message=w.message, source=recording.source)
+        for recording in recordings
+        for w in recording.warnings
+    ]
+    return [*found, *_between_files(recordings)]
+
+
+def _between_files(recordings: Sequence[Recording]) -> list[result.Warning]:
+    """What only shows when the files are laid side by side."""
+    found = []
+    by_rank: dict[int, list[str]] = defaultdict(list)
+    for recording in recordings:
+        if recording.header.rank is not None:
+            by_rank[recording.header.rank].append(recording.source)
+    for rank, sources in sorted(by_rank.items()):
+        if len(sources) > 1:
+            message = f"rank {rank} is in {len(sources)} files: kept apart as {len(sources)} recordings of that rank"
+            found.append(result.Warning(code="same-rank-twice", message=message, source=", ".join(sources)))
+    worlds = {r.header.world_size for r in recordings if r.header.world_size is not None}
+    if len(worlds) > 1:
+        message = f"the files come from runs of different world sizes ({', '.join(map(str, sorted(worlds)))})"
+        found.append(result.Warning(code="different-runs", message=message))
+    elif worlds and len(by_rank) < max(worlds):
+        message = f"{len(by_rank)} of {max(worlds)} ranks are here: waiting for a rank that is missing can't be seen"
+        found.append(result.Warning(code="ranks-missing", message=message))
+    return found

@@ -1,0 +1,74 @@
+"""Overlap of communication with compute: the four figures of METRICS section 2, exact to the nanosecond."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepscope import intervals as iv
+from stepscope.intervals import Intervals
+from stepscope.trace.recording import CollectiveOp, Phase, Recording, Work
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Lengths in ns. hidden_backward + hidden_other + exposed = comm, always."""
+
+    comm: int
+    hidden_backward: int
+    hidden_other: int
+    exposed: int
+    exposed_spans: Intervals
+
+
+def measure(comm: Intervals, backward: Intervals, compute: Intervals) -> Overlap:
+    """Split communication into what backward compute hides, what other compute hides, and what nothing hides."""
+    hidden = iv.intersect(comm, compute)
+    by_backward = iv.total(iv.intersect(hidden, backward))
+    exposed = iv.subtract(comm, compute)
+    result = Overlap(iv.total(comm), by_backward, iv.total(hidden) - by_backward, iv.total(exposed), exposed)
+    assert result.hidden_backward + result.hidden_other + result.exposed == result.comm
+    return result
+
+
+def comm_union(ops: Iterable[CollectiveOp]) -> Intervals:
+    """The time in which any of some collectives ran."""
+    spans = [(op.start, op.end) for op in ops]
+    if not spans:
+        return iv.EMPTY
+    array = np.array(spans, dtype=np.int64)
+    return iv.union(array[:, 0], array[:, 1])
+
+
+def work_union(work: Work) -> Intervals:
+    """The time in which any of some compute ran."""
+    return iv.union(work.start, work.end)
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeUnions:
+    """A recording's compute as unions: all of it, and the backward of each step.
+
+    Communication of a step is hidden by whatever compute ran beside it, but only backward compute that the same step
+    launched counts as its backward.
+    """
+
+    everything: Intervals
+    backward: Intervals
+    backward_of: dict[int, Intervals]
+    compute_of: dict[int, Intervals]
+
+    @classmethod
+    def of(cls, recording: Recording) -> ComputeUnions:
+        """Unions of one recording, built once."""
+        work = recording.compute
+        is_backward = work.phase == Phase.BACKWARD
+        numbers = [window.number for window in recording.steps.windows]
+        return cls(
+            everything=work_union(work),
+            backward=work_union(work.where(is_backward)),
+            backward_of={n: work_union(work.where(is_backward & (work.step == n))) for n in numbers},
+            compute_of={n: work_union(work.where(work.step == n)) for n in numbers},
+        )

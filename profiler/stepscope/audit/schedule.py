@@ -1,0 +1,124 @@
+"""The best schedule there could have been: when buckets were ready, and the floor that no schedule beats (METRICS 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from stepscope.trace.recording import CollectiveOp, GradientCopy, Phase, Recording
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """When a bucket's last gradient was there, on the device's clock in ns.
+
+    exact: found by matching the gradients' sizes with the bucket's; else an upper bound, the last gradient that arrived
+    before the bucket was launched.
+    """
+
+    time: int
+    exact: bool
+    parameters: int | None = None
+
+
+def ready_times(recording: Recording, buckets: Sequence[CollectiveOp]) -> list[Ready | None]:
+    """When each of one step's gradient collectives, in launch order, could have started; None where nothing tells."""
+    copies = [copy for copy in recording.copies if buckets and copy.step == buckets[0].step]
+    return _by_sizes(copies, buckets) or [_before_launch(recording, copies, bucket) for bucket in buckets]
+
+
+def _by_sizes(copies: Sequence[GradientCopy], buckets: Sequence[CollectiveOp]) -> list[Ready | None]:
+    """Cut the gradients, in order of arrival, into groups of the buckets' sizes; empty if they do not fit exactly.
+
+    Gradients of earlier micro-batches that were only accumulated come first and belong to no bucket.
+    """
+    if (
+        not copies
+        or any(copy.elements is None for copy in copies)
+        or any(b.elements is None for b in buckets)
+    ):
+        return []
+    arrived = list(accumulate(copy.elements or 0 for copy in copies))
+    found: list[Ready | None] = []
+    filled = arrived[-1] - sum(bucket.elements or 0 for bucket in buckets)
+    if filled != 0 and filled not in arrived:
+        return []
+    first = arrived.index(filled) + 1 if filled else 0
+    for bucket in buckets:
+        filled += bucket.elements or 0
+        last = int(np.searchsorted(arrived, filled))
+        if last >= len(arrived) or arrived[last] != filled or copies[last].launch > bucket.launch:
+            return []
+        group = copies[first : last + 1]
+        found.append(Ready(max(copy.end for copy in group), exact=True, parameters=len(group)))
+        first = last + 1
+    return found
+
+
+def _before_launch(
+    recording: Recording, copies: Sequence[GradientCopy], bucket: CollectiveOp
+) -> Ready | None:
+    ends = [copy.end for copy in copies if copy.launch <= bucket.launch]
+    if ends:
+        return Ready(max(ends), exact=False)
+    work = recording.compute
+    before = (work.step == bucket.step) & (work.phase == Phase.BACKWARD) & (work.launch <= bucket.launch)
+    return Ready(int(work.end[before].max()), exact=False) if before.any() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """One bucket's part in a schedule: ready at a time, then so much transfer at the full rate of the link; ns."""
+
+    ready: int
+    wire: float
+
+
+def transfers(buckets: Sequence[CollectiveOp], ready: Sequence[Ready | None], lanes: int) -> list[Transfer]:
+    """What each bucket had to move, freed of the sharing that it met: with two at once, each has half the link."""
+    alone = [
+        _work_at_full_rate(bucket, buckets) if lanes > 1 else float(bucket.end - bucket.start)
+        for bucket in buckets
+    ]
+    return [Transfer(r.time, wire) for r, wire in zip(ready, alone, strict=True) if r is not None]
+
+
+def _work_at_full_rate(bucket: CollectiveOp, others: Sequence[CollectiveOp]) -> float:
+    """The integral of 1 / (transfers running at once) over a bucket's own time."""
+    edges = {bucket.start, bucket.end}
+    for other in others:
+        edges.update(t for t in (other.start, other.end) if bucket.start < t < bucket.end)
+    times = sorted(edges)
+    return sum(
+        (end - start) / sum(1 for other in others if other.start <= start and other.end >= end)
+        for start, end in pairwise(times)
+    )
+
+
+def last_end(todo: Sequence[Transfer], lanes: int, slowdown: float = 1.0) -> float:
+    """When the last transfer is over if each starts as soon as it is ready and a lane is free, in order; ns.
+
+    Lanes share the link equally. slowdown multiplies every transfer.
+    """
+    now = 0.0
+    running: list[float] = []
+    queue = [(t.ready, t.wire * slowdown) for t in todo]
+    while queue or running:
+        if len(running) < lanes and queue and queue[0][0] <= now:
+            running.append(queue.pop(0)[1])
+            continue
+        until_ready = queue[0][0] - now if queue and len(running) < lanes else float("inf")
+        until_done = min(running) * len(running) if running else float("inf")
+        passed = min(until_ready, until_done)
+        now += passed
+        running = [left - passed / len(running) for left in running]
+        running = [left for left in running if left > 1e-6]
+    return now
+
+
+def floor(todo: Sequence[Transfer], backward_end: int, lanes: int, slowdown: float = 1.0) -> float:
+    """The exposed time that no schedule of these buckets can avoid, in ns."""
+    return max(0.0, last_end(todo, lanes, slowdown) - backward_end) if todo else 0.0

@@ -1,0 +1,163 @@
+"""One step of one rank: its overlap, its floor, what it cost, and a coarse picture of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stepscope import intervals as iv
+from stepscope.audit import result, schedule
+from stepscope.audit.overlap import ComputeUnions, Overlap, comm_union, measure
+from stepscope.audit.schedule import Ready, Transfer
+from stepscope.audit.starvation import host_starved_in_backward
+from stepscope.intervals import Intervals
+from stepscope.trace.recording import CollectiveOp, Phase, Recording
+from stepscope.trace.steps import Window
+from stepscope.units import ns_to_ms
+
+_FINEST_LANE = 1e-3
+"""Gaps shorter than this share of the step are not drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What is worked out once for a recording and used for each of its steps."""
+
+    recording: Recording
+    unions: ComputeUnions
+    starved: Intervals
+    invalid: dict[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredStep:
+    """A step as the verdict needs it, in ns, beside its plain data."""
+
+    window: Window
+    overlap: Overlap
+    gradient: Overlap | None
+    outside_backward: int
+    """Exposed time of the collectives that forward or the optimizer launched."""
+    starved_in_backward: int
+    todo: list[Transfer]
+    backward_start: int
+    backward_end: int
+    lanes: int
+    buckets: list[tuple[CollectiveOp, Ready | None]]
+
+    @property
+    def wall(self) -> int:
+        """Length of the step on the host."""
+        return self.window.end - self.window.start
+
+    @property
+    def fits(self) -> bool:
+        """Whether the gradients' transfers, back to back, are shorter than the backward they could hide behind."""
+        return sum(transfer.wire for transfer in self.todo) <= self.backward_end - self.backward_start
+
+    @property
+    def cost(self) -> int:
+        """Upper bound on what communication cost: exposed time less what the host starved (METRICS 6, before replay)."""
+        return self.overlap.exposed - self.starved_in_backward
+
+    def floor(self, slowdown: float = 1.0) -> float:
+        """Exposed ns that no schedule of these buckets avoids, were every transfer so many times as long."""
+        return schedule.floor(self.todo, self.backward_end, self.lanes, slowdown)
+
+
+def measure_step(basis: Basis, window: Window) -> MeasuredStep:
+    """Everything about one step, from the activities it launched."""
+    recording, unions = basis.recording, basis.unions
+    ops = [op for op in recording.collectives if op.step == window.number]
+    buckets = sorted((op for op in ops if op.gradient), key=lambda op: op.launch)
+    backward = unions.backward_of[window.number]
+    overlap = measure(comm_union(ops), backward, unions.everything)
+    outside = comm_union(op for op in ops if op.phase in (Phase.FORWARD, Phase.OPTIMIZER) and not op.gradient)
+    inside = iv.subtract(overlap.exposed_spans, outside)
+    ready = schedule.ready_times(recording, buckets)
+    return MeasuredStep(
+        window=window,
+        overlap=overlap,
+        gradient=measure(comm_union(buckets), backward, unions.everything) if buckets else None,
+        outside_backward=iv.total(iv.intersect(overlap.exposed_spans, outside)),
+        starved_in_backward=host_starved_in_backward(basis.starved, inside, backward),
+        todo=schedule.transfers(buckets, ready, recording.lanes),
+        backward_start=int(backward[0, 0]) if len(backward) else window.start,
+        backward_end=int(backward[-1, 1]) if len(backward) else window.start,
+        lanes=recording.lanes,
+        buckets=list(zip(buckets, ready, strict=True)),
+    )
+
+
+def gradient_totals(step: MeasuredStep) -> result.GradientTotals | None:
+    """The gradient figures of a step, or None where it reduced none."""
+    grad = step.gradient
+    if grad is None:
+        return None
+    floor = step.floor()
+    return result.GradientTotals(
+        comm_ms=ns_to_ms(grad.comm),
+        hidden_backward_ms=ns_to_ms(grad.hidden_backward),
+        hidden_other_ms=ns_to_ms(grad.hidden_other),
+        exposed_ms=ns_to_ms(grad.exposed),
+        floor_ms=ns_to_ms(floor),
+        excess_ms=ns_to_ms(max(0.0, grad.exposed - floor)),
+    )
+
+
+def plain_step(basis: Basis, step: MeasuredStep) -> result.Step:
+    """A step as it stands in audit.json."""
+    recording, window, phases = basis.recording, step.window, len(basis.unions.backward) > 0
+    number, overlap = window.number, step.overlap
+    busy = iv.clip(iv.union(recording.busy_start, recording.busy_end), window.start, window.end)
+    starved = iv.clip(basis.starved, window.start, window.end)
+    return result.Step(
+        step=number,
+        valid=number not in basis.invalid,
+        why_invalid=basis.invalid.get(number),
+        start_ms=ns_to_ms(window.start),
+        wall_ms=ns_to_ms(step.wall),
+        comm_ms=ns_to_ms(overlap.comm),
+        compute_ms=ns_to_ms(iv.total(basis.unions.compute_of[number])),
+        backward_compute_ms=ns_to_ms(iv.total(basis.unions.backward_of[number])) if phases else None,
+        hidden_backward_ms=ns_to_ms(overlap.hidden_backward) if phases else None,
+        hidden_other_ms=ns_to_ms(overlap.hidden_other) if phases else None,
+        exposed_ms=ns_to_ms(overlap.exposed),
+        collectives=sum(op.step == number for op in recording.collectives),
+        unknown_phase=0,  # a step is made of what has a launch record
+        device_busy_share=iv.total(busy) / step.wall,
+        host_starved_share=iv.total(starved) / step.wall if recording.device != "cpu" else None,
+        grad=gradient_totals(step),
+        waterfall=_waterfall(step) if overlap.comm else None,
+        cost_ms=ns_to_ms(step.cost) if overlap.comm else None,
+        timeline=_timeline(basis, step),
+    )
+
+
+def _waterfall(step: MeasuredStep) -> result.Waterfall:
+    return result.Waterfall(
+        outside_backward_ms=ns_to_ms(step.outside_backward),
+        host_starved_ms=ns_to_ms(step.starved_in_backward),
+    )
+
+
+def _timeline(basis: Basis, step: MeasuredStep) -> result.Timeline:
+    work, wall = basis.recording.compute, step.wall
+    mine = work.step == step.window.number
+    lanes = {
+        phase: _lane(iv.union(work.start[chosen], work.end[chosen]), wall)
+        for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
+        for chosen in (mine & (work.phase == phase),)
+    }
+    return result.Timeline(
+        forward=lanes[Phase.FORWARD],
+        backward=lanes[Phase.BACKWARD],
+        optimizer=lanes[Phase.OPTIMIZER],
+        exposed=_lane(step.overlap.exposed_spans, wall),
+    )
+
+
+def _lane(spans: Intervals, wall: int) -> list[result.Span]:
+    """Spans to draw, in ms: neighbours nearer than the finest gap are one."""
+    gap = int(wall * _FINEST_LANE)
+    merged = iv.union(spans[:, 0], spans[:, 1] + gap)
+    return [(ns_to_ms(start), ns_to_ms(end - gap)) for start, end in merged.tolist()]
