@@ -13,7 +13,7 @@ _SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 def decimals(values: Iterable[float]) -> int:
     """Decimals that give a column of times in ms about three significant digits at its largest value."""
     largest = max((abs(value) for value in values), default=0.0)
-    for limit, places in ((100, 1), (1, 2)):
+    for limit, places in ((1000, 0), (100, 1), (1, 2)):
         if largest >= limit:
             return places
     return 3

@@ -11,6 +11,8 @@ from rich.text import Text
 
 _NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=%|ms|[kMG]?B\b)")
 _NO_BREAK = "\xa0"
+_GAP = 2
+"""Spaces between the columns of a table."""
 
 
 def clean(text: str) -> str:
@@ -40,16 +42,25 @@ def paragraph(text: str, width: int) -> list[Text]:
     return [Text(line.replace(_NO_BREAK, " ")) for line in lines]
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Text]:
-    """A header and rows in aligned columns: to the right, but to the left under a header that starts with "<"."""
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> list[Text]:
+    """A header and rows in aligned columns: to the right, but to the left under a header that starts with "<".
+
+    width: the last column is shortened to end there.
+    """
     heads = [column.removeprefix("<") for column in columns]
     widths = [max(len(row[index]) for row in (heads, *rows)) for index in range(len(columns))]
+    if width is not None:
+        widths[-1] = min(
+            widths[-1], max(width - sum(widths[:-1]) - _GAP * (len(columns) - 1), len(heads[-1]))
+        )
 
     def line(cells: Sequence[str]) -> str:
         placed = (
             cell.ljust(width) if column.startswith("<") else cell.rjust(width)
-            for cell, width, column in zip(cells, widths, columns, strict=True)
+            for cell, width, column in zip(
+                [*cells[:-1], shorten(cells[-1], widths[-1])], widths, columns, strict=True
+            )
         )
-        return "  ".join(placed).rstrip()
+        return (" " * _GAP).join(placed).rstrip()
 
     return [Text(line(heads), "dim"), *(Text(line(row)) for row in rows)]

@@ -46,12 +46,12 @@ def files(ranks: Sequence[Rank], width: int) -> list[Text]:
             name_of(rank),
             f"{sum(step.valid for step in rank.steps)} of {len(rank.steps)}" if rank.steps else "none",
             *map(times.text, (rank.totals.comm_ms, rank.totals.compute_ms, rank.totals.exposed_ms)),
-            shorten(PurePath(rank.source).name if together else rank.source, width - 46),
+            clean(PurePath(rank.source).name if together else rank.source),
         )
         for rank in ranks[:MANY_FILES]
     ]
     columns = ("rank", "steps", "comm ms", "compute ms", "exposed ms", "<file, all of it")
-    return [*table(columns, rows), *_more(len(ranks) - MANY_FILES, "file")]
+    return [*table(columns, rows, width), *_more(len(ranks) - MANY_FILES, "file")]
 
 
 def average(audit: Audit) -> list[Text]:
@@ -88,7 +88,7 @@ def buckets(rows: Sequence[Bucket]) -> list[Text]:
     times = Times(
         time for row in rows for time in (row.ready_ms, row.launch_ms, row.start_ms, row.duration_ms)
     )
-    columns = ("bucket", "size", "parameters", "ready", "launched", "started", "took", "hidden", "exposed")
+    columns = ("bucket", "size", "params", "ready", "launched", "started", "took", "hidden", "exposed")
     cells = [
         (
             str(row.bucket),
@@ -108,7 +108,7 @@ def steps(audit: Audit, width: int) -> list[Text]:
     groups = [(name_of(rank), str(step.step), [step]) for rank, step in figures.counted(audit)]
     if len(groups) > MANY_STEPS:
         valid = [(rank, [step for step in rank.steps if step.valid]) for rank in audit.ranks]
-        groups = [(name_of(rank), f"mean of {len(mine)}", mine) for rank, mine in valid if mine]
+        groups = [(name_of(rank), f"all {len(mine)}", mine) for rank, mine in valid if mine]
     lines = _step_table(groups[:MANY_STEPS]) if groups else []
     lines += _more(len(groups) - MANY_STEPS, "row")
     for text in _left_out(audit):
@@ -131,7 +131,7 @@ def _step_table(groups: Sequence[tuple[str, str, list[Step]]]) -> list[Text]:
         )
         for rank, name, mean in known
     ]
-    columns = ("rank", "step", "took", "comm", "gradients", "hidden", "exposed", "floor", "cost", "cost/step")
+    columns = ("rank", "step", "took", "comm", "grads", "overlap", "exposed", "floor", "cost", "of step")
     return table(columns, rows)
 
 

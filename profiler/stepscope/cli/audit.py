@@ -1,0 +1,179 @@
+"""Audit run directories or any Kineto traces.
+
+A PATH is a run directory, a trace that torch.profiler wrote (.json or .json.gz), a folder of traces, or a quoted glob.
+All traces together are one audit: give the ranks of one run. A run directory that has no audit.json yet gets one;
+nothing else is written unless -o or --json names it.
+
+exit code: 0 done, 1 the verdict is one of --fail-on, 2 bad input
+
+examples:
+  stepscope audit runs/demo
+  stepscope audit 'traces/rank*.json.gz' --json - --fail-on comm-bound
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, TextIO
+
+import msgspec
+
+from stepscope.audit.build import audit
+from stepscope.audit.result import Audit, Thresholds
+from stepscope.cli.arguments import add_output_options, share
+from stepscope.cli.output import STANDARD_OUTPUT, announce, refuse_existing, write_file
+from stepscope.cli.progress import Progress, progress_bar
+from stepscope.errors import GateFailed, InputError
+from stepscope.trace.classify import classify
+from stepscope.trace.discover import find_traces
+from stepscope.trace.reader import read
+
+LABELS = ("comm-bound", "comm-sensitive", "compute-bound", "inconclusive", "no-communication", "host-bound")
+"""What --fail-on takes; host-bound is a flag that stands beside a label."""
+
+RUN_FILE, AUDIT_FILE = "run.json", "audit.json"
+
+Render = Callable[[Audit, TextIO], None]
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `stepscope audit`."""
+    defaults = Thresholds()
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="run directory, trace, folder or glob")
+    parser.add_argument(
+        "--report", default="terminal", metavar="FORMAT", help="terminal (default), json, or one installed"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write the report to a file, not to standard output"
+    )
+    parser.add_argument(
+        "--fail-on",
+        type=_labels,
+        default=(),
+        metavar="LABEL,...",
+        help=f"exit with 1 on these: {', '.join(LABELS)}",
+    )
+    parser.add_argument(
+        "--cost-share-threshold",
+        type=share,
+        default=defaults.cost_share,
+        metavar="SHARE",
+        help=f"share of the step above which its cost makes it comm-bound (default {defaults.cost_share})",
+    )
+    parser.add_argument(
+        "--comm-share-threshold",
+        type=share,
+        default=defaults.comm_share,
+        metavar="SHARE",
+        help=f"share of the step from which hidden communication is comm-sensitive (default {defaults.comm_share})",
+    )
+    add_output_options(parser)
+
+
+def _labels(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip().replace(" ", "-") for name in text.split(",") if name.strip())
+    unknown = [name for name in names if name not in LABELS]
+    if unknown or not names:
+        raise argparse.ArgumentTypeError(
+            f"no label {(unknown or [text])[0]!r}; there are {', '.join(LABELS)}"
+        )
+    return names
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Audit, report, write what was asked for, and hold the verdict against --fail-on."""
+    render = find_report(args.report)
+    kept = _audit_file(args.paths, force=args.force)
+    refuse_existing((args.output, args.json, kept), force=args.force)
+    thresholds = Thresholds(cost_share=args.cost_share_threshold, comm_share=args.comm_share_threshold)
+    with progress_bar("auditing") as progress:
+        made = audit_paths(args.paths, thresholds, progress)
+    deliver(made, render, output=args.output, json=args.json, kept=kept, data=args.report != "terminal")
+    hit = [label for label in labels_of(made) if label in args.fail_on]
+    if hit:
+        raise GateFailed(f"the verdict is {hit[0]}, one of --fail-on {','.join(args.fail_on)}")
+    return 0
+
+
+def audit_paths(
+    paths: Sequence[str], thresholds: Thresholds | None = None, progress: Progress | None = None
+) -> Audit:
+    """Audit all traces that the paths name, together; with run.json if the only path is a run directory.
+
+    Raises InputError for a path without traces and for a file that is no trace.
+    """
+    files = find_traces(paths)
+    recordings = []
+    for done, file in enumerate(files):
+        if progress is not None:
+            progress(done, len(files), file.name)
+        recordings.append(classify(read(file)))
+    return audit(recordings, thresholds or Thresholds(), _run_description(paths))
+
+
+def find_report(name: str) -> Render:
+    """The report of that name among the installed ones; raises InputError for any other."""
+    found = entry_points(group="stepscope.reports")
+    if name not in found.names:
+        raise InputError(f"no report {name!r}; there are {', '.join(sorted(found.names))}")
+    render: Render = found[name].load()
+    return render
+
+
+def deliver(
+    made: Audit,
+    render: Render,
+    *,
+    output: str | None = None,
+    json: str | None = None,
+    kept: Path | None = None,
+    data: bool = False,
+) -> None:
+    """Write the report to `output` or standard output, the audit to `json` and `kept`, then say what was written.
+
+    `--json -` takes standard output for itself. data: the report is for a program to read.
+    """
+    to_json = find_report("json")
+    if output is not None:
+        write_file(output, lambda stream: render(made, stream))
+    elif json != STANDARD_OUTPUT:
+        render(made, sys.stdout)
+    files = [file for file in (json, kept) if file is not None]
+    for file in files:
+        write_file(file, lambda stream: to_json(made, stream))
+    holds_data = json == STANDARD_OUTPUT or (data and output in (None, STANDARD_OUTPUT))
+    announce([file for file in (output, *files) if file is not None], stdout_holds_data=holds_data)
+
+
+def labels_of(made: Audit) -> tuple[str, ...]:
+    """What --fail-on compares with: the label as one word, and host-bound where the flag is set."""
+    verdict = made.verdict
+    return (verdict.label.replace(" ", "-"), *(("host-bound",) if verdict.host_bound else ()))
+
+
+def _run_folder(paths: Sequence[str]) -> Path | None:
+    folder = Path(paths[0])
+    return folder if len(paths) == 1 and (folder / RUN_FILE).is_file() else None
+
+
+def _audit_file(paths: Sequence[str], *, force: bool) -> Path | None:
+    """Where a run directory keeps its audit, if this audit is to be kept there: none is yet, or --force."""
+    folder = _run_folder(paths)
+    if folder is None or ((folder / AUDIT_FILE).exists() and not force):
+        return None
+    return folder / AUDIT_FILE
+
+
+def _run_description(paths: Sequence[str]) -> dict[str, Any] | None:
+    folder = _run_folder(paths)
+    if folder is None:
+        return None
+    file = folder / RUN_FILE
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+    except (OSError, msgspec.DecodeError) as error:
+        raise InputError(f"cannot read {file}: {error}; remove it to audit the traces alone") from error

@@ -1,0 +1,252 @@
+"""The terminal report says what the audit holds, in 80 columns, and nothing a terminal could trip over."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from rich.cells import cell_len
+
+import sample_audits
+from stepscope.audit.result import Audit, Step, Warning, Waterfall
+from stepscope_reports import terminal
+
+COMM_BOUND = """\
+comm-bound (serialised): communication costs 15.0 % of the step (95 % interval
+14.8 to 15.3 %); 66.7 % of gradient communication hides behind backward
+
+The exposed time is an upper bound of the cost.
+
+Measured
+  2 of 2 ranks, gloo on cpu; 6 of 8 recorded steps counted
+  from runs/demo
+  rank   steps  comm ms  compute ms  exposed ms  file, all of it
+     0  3 of 4      760       1,360         240  rank0.17530000....trace.json.gz
+     1  3 of 4      760       1,360         240  rank1.17530000....trace.json.gz
+  thresholds: cost 10.0 % and communication 10.0 % of the step
+
+The average counted step
+  step                            400.0 ms
+  communication                   190.0 ms  47.5 % of the step
+    gradients                     180.0 ms
+      hidden by backward          120.0 ms  66.7 %
+      hidden by other compute       0.0 ms  0.0 %
+      exposed                      60.0 ms  33.3 %
+        floor                      20.0 ms  no schedule hides it
+        excess                     40.0 ms  a better schedule could win it back
+  exposed, all communication       60.0 ms  15.0 % of the step
+  cost of communication            60.0 ms  15.0 % of the step
+
+One step: rank 0, step 5 (400.0 ms)
+  ms                 0             100            200            300
+                     ┬─────────────┬──────────────┬──────────────┬──────────────
+  forward            ██████████████▆
+  backward                         ▃█████████████████████████████▃
+  optimizer                                                               ▇█████
+  bucket 0   25.0 MB                            ░░░░░░░░░░░░░░
+  bucket 1   20.0 MB                                          ░░░▓▓▓▓▓▓▓▓▓
+  other              ░
+  █ compute   ░ hidden behind compute   ▓ exposed   · ready, not started
+
+Buckets (median ms from the start of backward)
+  bucket     size  params  ready  launched  started   took   hidden  exposed
+       0  25.0 MB      31   79.5      79.8     80.0  100.0  100.0 %      0.0
+       1  20.0 MB      22  178.0     179.0    180.0   80.0   25.0 %     60.0
+
+Steps (ms)
+  rank  step   took   comm  grads  overlap  exposed  floor  cost  of step
+     0     5  400.0  190.0  180.0   66.7 %     60.0   20.0  60.0   15.0 %
+     0     6  400.0  190.0  180.0   66.7 %     60.0   20.0  60.0   15.0 %
+     0     7  400.0  190.0  180.0   66.7 %     60.0   20.0  60.0   15.0 %
+     1     5  400.0  190.0  180.0   66.7 %     60.0   20.0  60.0   15.0 %
+     1     6  400.0  190.0  180.0   66.7 %     60.0   20.0  60.0   15.0 %
+     1     7  400.0  190.0  180.0   66.7 %     60.0   20.0  60.0   15.0 %
+  not counted: ranks 0, 1, step 4: bucket rebuild
+
+Other communication
+  kind       carries  launched in  count     size  took ms  exposed ms
+  broadcast  buffer   forward          6  24.6 kB    60.00        0.00
+
+Next
+  stepscope run --nproc-per-node 2 gpt --bucket-cap-mb 8
+"""
+
+NO_COMMUNICATION = """\
+no communication: no collective was recorded
+
+Overlap is not applicable.
+
+Measured
+  1 file on rocm; no step found
+  rank  steps  comm ms  compute ms  exposed ms  file, all of it
+   n/a   none    0.000       0.111       0.000  minitoy.json.gz
+  thresholds: cost 10.0 % and communication 10.0 % of the step
+"""
+
+
+def rendered(audit: Audit) -> str:
+    stream = io.StringIO()
+    terminal.render(audit, stream)
+    return stream.getvalue()
+
+
+def section(text: str, title: str) -> list[str]:
+    """The lines below a title, up to the next blank line."""
+    lines = text.splitlines()
+    start = next(index for index, line in enumerate(lines) if line.startswith(title)) + 1
+    end = next((index for index in range(start, len(lines)) if not lines[index]), len(lines))
+    return lines[start:end]
+
+
+def every_step(audit: Audit, change: Callable[[Step], Step]) -> Audit:
+    ranks = [msgspec.structs.replace(rank, steps=[change(one) for one in rank.steps]) for rank in audit.ranks]
+    return msgspec.structs.replace(audit, ranks=ranks)
+
+
+def with_verdict(audit: Audit, **changes: object) -> Audit:
+    return msgspec.structs.replace(audit, verdict=msgspec.structs.replace(audit.verdict, **changes))
+
+
+def test_a_recorded_run_reads_from_the_verdict_to_the_next_command() -> None:
+    assert rendered(sample_audits.comm_bound()) == COMM_BOUND
+
+
+def test_no_communication_shows_no_overlap_percentage() -> None:
+    assert rendered(sample_audits.no_communication()) == NO_COMMUNICATION
+
+
+SAMPLES = (sample_audits.comm_bound, sample_audits.no_communication, sample_audits.inconclusive)
+
+
+@pytest.mark.parametrize("make", SAMPLES)
+def test_the_samples_obey_the_schema(make: Callable[[], Audit], validated: Callable[[Audit], object]) -> None:
+    validated(make())
+
+
+@pytest.mark.parametrize("make", SAMPLES)
+def test_80_columns_are_enough_and_no_line_ends_in_spaces(make: Callable[[], Audit]) -> None:
+    lines = rendered(make()).splitlines()
+    assert max(cell_len(line) for line in lines) <= 80
+    assert [line for line in lines if line != line.rstrip()] == []
+
+
+def test_names_from_a_trace_are_text_and_cannot_steer_the_terminal() -> None:
+    audit = sample_audits.inconclusive()
+    hostile = Warning(code="odd-name", message="kernel [red]x[/red]\x1b[2J <script>", source="a\rb.json")
+    text = rendered(msgspec.structs.replace(audit, warnings=[hostile]))
+    assert section(text, "Warnings") == ["  odd-name: kernel [red]x[/red]\ufffd[2J <script> (a b.json)"]
+    assert "\x1b" not in text
+
+
+def test_inconclusive_with_figures_gives_the_reason_and_the_figures() -> None:
+    audit = with_verdict(
+        sample_audits.comm_bound(),
+        label="inconclusive",
+        reason="between comm-bound and comm-sensitive",
+        cost_share=0.1,
+        cost_share_ci=(0.091, 0.112),
+    )
+    assert rendered(audit).splitlines()[:3] == [
+        "inconclusive (between comm-bound and comm-sensitive): communication costs 10.0 %",
+        "of the step (95 % interval 9.1 to 11.2 %); 66.7 % of gradient communication",
+        "hides behind backward",
+    ]
+
+
+def test_one_valid_step_gives_a_headline_without_an_interval() -> None:
+    audit = with_verdict(sample_audits.comm_bound(), cost_share_ci=None, overlap_backward=None)
+    assert rendered(audit).startswith("comm-bound (serialised): communication costs 15.0 % of the step\n")
+
+
+def test_host_bound_stands_beside_the_label_and_the_starved_part_is_not_the_networks() -> None:
+    audit = with_verdict(sample_audits.comm_bound(), host_bound=True)
+
+    def starved(step: Step) -> Step:
+        return msgspec.structs.replace(step, waterfall=Waterfall(host_starved_ms=30.0), cost_ms=30.0)
+
+    text = rendered(every_step(audit, starved))
+    assert text.startswith("comm-bound, host-bound (serialised): ")
+    assert section(text, "The average")[-2:] == [
+        "    host-starved part              30.0 ms  not the network's fault",
+        "  cost of communication            30.0 ms  7.5 % of the step",
+    ]
+
+
+def test_warnings_that_several_files_share_are_one_line() -> None:
+    audit = sample_audits.no_communication()
+    shared = [
+        Warning(code="no-rank", message="the file names no rank", source=f"{name}.json") for name in "abc"
+    ]
+    text = rendered(msgspec.structs.replace(audit, warnings=shared))
+    assert section(text, "Warnings") == ["  no-rank: the file names no rank (a.json and 2 more files)"]
+
+
+def test_findings_show_evidence_and_fix() -> None:
+    audit = msgspec.structs.replace(sample_audits.comm_bound(), findings=[sample_audits.finding()])
+    assert section(rendered(audit), "Finding: bucket-too-large (high, 40.00 ms a step)") == [
+        "  the last bucket holds 20.0 MB and starts when backward has 20 ms left",
+        "  fix: lower bucket_cap_mb to 8",
+    ]
+
+
+def test_many_ranks_and_steps_become_a_row_a_rank() -> None:
+    audit = sample_audits.comm_bound()
+    ranks = [sample_audits.recorded_rank(number) for number in range(20)]
+    text = rendered(msgspec.structs.replace(audit, ranks=ranks))
+    rows = section(text, "Steps")
+    assert rows[1] == "     0  all 3  400.0  190.0  180.0   66.7 %     60.0   20.0  60.0   15.0 %"
+    assert len(rows) == 1 + 20 + 2  # the header, and the steps left out over two lines
+    assert section(text, "Measured")[-2] == "  and 4 files more; audit.json has all"
+
+
+def test_files_of_several_folders_are_named_in_full() -> None:
+    audit = sample_audits.comm_bound()
+    first, second = audit.ranks
+    moved = msgspec.structs.replace(second, source="elsewhere/rank1.json")
+    text = rendered(msgspec.structs.replace(audit, ranks=[first, moved]))
+    assert [line.split()[-1] for line in section(text, "Measured")[2:4]] == [
+        "runs/demo/rank....trace.json.gz",
+        "elsewhere/rank1.json",
+    ]
+
+
+def test_a_step_without_gradients_shows_no_gradient_figures() -> None:
+    audit = sample_audits.comm_bound()
+
+    def bare(step: Step) -> Step:
+        return msgspec.structs.replace(step, grad=None)
+
+    text = rendered(msgspec.structs.replace(every_step(audit, bare), buckets=[]))
+    assert section(text, "The average") == [
+        "  step                            400.0 ms",
+        "  communication                   190.0 ms  47.5 % of the step",
+        "  exposed, all communication       60.0 ms  15.0 % of the step",
+        "  cost of communication            60.0 ms  15.0 % of the step",
+    ]
+    assert section(text, "Steps")[1].split() == [
+        "0",
+        "5",
+        "400.0",
+        "190.0",
+        "n/a",
+        "n/a",
+        "60.0",
+        "n/a",
+        "60.0",
+        "15.0",
+        "%",
+    ]
+
+
+def test_a_stream_that_knows_only_ascii_gets_a_drawing_in_ascii() -> None:
+    buffer = io.BytesIO()
+    stream = io.TextIOWrapper(buffer, encoding="ascii", write_through=True)
+    terminal.render(sample_audits.comm_bound(), stream)
+    picture = section(buffer.getvalue().decode("ascii"), "One step")
+    assert picture[-4:-1] == [
+        "  bucket 0   25.0 MB                            --------------",
+        "  bucket 1   20.0 MB                                          ---XXXXXXXXX",
+        "  other              -",
+    ]
