@@ -1,0 +1,39 @@
+"""What the launcher tells each rank to record, and where: plain data that travels in one environment variable."""
+
+from __future__ import annotations
+
+import msgspec
+
+VARIABLE = "STEPSCOPE_CAPTURE"
+"""The environment variable; the rank takes it out before the user's script starts."""
+
+DEFAULT_WARMUP = 6
+"""Unrecorded steps: 0 and 1 rebuild buckets (with static_graph too), 2 to 4 are timed, 5 warms up the profiler."""
+DEFAULT_STEPS = 3
+TIMED_AFTER = 3
+"""Steps timed after the recording. The one right after it is left out: the ranks leave their exports at different times."""
+
+
+class CaptureConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """One recording: `warmup` unrecorded optimizer steps (at least 1), then `steps` recorded ones."""
+
+    run_dir: str
+    warmup: int = DEFAULT_WARMUP
+    steps: int = DEFAULT_STEPS
+    with_stack: bool = False
+    stop: bool = False
+    """End the script, with exit code 0, once everything is measured."""
+    launch_id: str = ""
+    """Tells the ranks of one launcher from those of another node that share the run directory."""
+    module: bool = False
+    """The script is the name of a module, as with `python -m`."""
+    expects_manual_steps: bool = False
+
+    def encoded(self) -> str:
+        """The text for the environment variable."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def decoded(cls, text: str) -> CaptureConfig:
+        """The opposite of `encoded`."""
+        return msgspec.json.decode(text, type=cls)

@@ -1,0 +1,120 @@
+"""Launching: torchrun in a child process, its ranks recorded, no process left behind. Only the child needs torch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from stepscope.capture import config as capture_config
+from stepscope.capture.config import CaptureConfig
+
+POLL_SECONDS = 0.2
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class _Variable(NamedTuple):
+    name: str
+    saved: str
+
+
+CPP_LOG_LEVEL = _Variable("TORCH_CPP_LOG_LEVEL", "STEPSCOPE_SAVED_CPP_LOG_LEVEL")
+"""torch's C++ log level, and where the user's own value waits while the launcher's process is kept quiet."""
+
+
+class RankFailure(msgspec.Struct, frozen=True, array_like=True):
+    """A rank that ended badly; a negative code is a signal's number."""
+
+    rank: int
+    exit_code: int
+
+
+class LaunchStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """How a launch went."""
+
+    kind: str
+    """done, failed (ranks did), signal, or error (nothing could be launched)."""
+    failures: list[RankFailure] = []
+    """The first to fail first; those that torchrun ended because of it come after."""
+    message: str = ""
+
+
+def launch(
+    arguments: Mapping[str, Any],
+    config: CaptureConfig,
+    environment: Mapping[str, str],
+    watch: Callable[[], None],
+) -> LaunchStatus:
+    """Run the ranks of this node to their end; `watch` is called now and then meanwhile.
+
+    `arguments` are torchrun's, parsed; its script is replaced by the rank's worker. SIGINT, SIGTERM and SIGHUP go to torchrun,
+    which ends its ranks; a second one kills them all.
+    """
+    script = str(arguments["training_script"])
+    ours = {
+        **arguments,
+        "module": False,
+        "run_path": False,
+        "training_script": str(Path(__file__).with_name("worker.py")),
+        "training_script_args": [script, *arguments["training_script_args"]],
+    }
+    with tempfile.TemporaryDirectory(prefix="stepscope-") as scratch:
+        job, status = Path(scratch, "job.json"), Path(scratch, "status.json")
+        job.write_bytes(msgspec.json.encode(ours))
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "stepscope.capture.agent", str(job), str(status)],
+            env={
+                **environment,
+                capture_config.VARIABLE: config.encoded(),
+                CPP_LOG_LEVEL.saved: environment.get(CPP_LOG_LEVEL.name, ""),
+                CPP_LOG_LEVEL.name: "FATAL",
+            },
+            process_group=0,  # a Ctrl-C reaches the ranks once, through us, not twice
+        )
+        with _forwarding(child):
+            while child.poll() is None:
+                time.sleep(POLL_SECONDS)
+                watch()
+        if status.exists():
+            return msgspec.json.decode(status.read_bytes(), type=LaunchStatus)
+        return LaunchStatus(kind="error", message=f"torchrun ended with exit code {child.returncode}")
+
+
+@contextmanager
+def _forwarding(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    told = False
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        nonlocal told
+        # torchrun, told once, ends its ranks and waits; told again it would leave them behind
+        child.send_signal(signal.SIGKILL if told else number)
+        told = True
+
+    before = {number: signal.signal(number, forward) for number in FORWARDED}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def rank_environment(
+    environment: Mapping[str, str], processes: int | None
+) -> tuple[dict[str, str], list[str]]:
+    """The environment to launch in and the names set in it here.
+
+    torchrun gives each of several ranks one OpenMP thread where the user said nothing, and a banner; here it has none.
+    """
+    if "OMP_NUM_THREADS" in environment or processes == 1:
+        return dict(environment), []
+    return {**os.environ, **environment, "OMP_NUM_THREADS": "1"}, ["OMP_NUM_THREADS"]

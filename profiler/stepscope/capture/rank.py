@@ -1,0 +1,101 @@
+"""A rank of a recorded run: sets up the recorder, then runs the user's script as if it had been started itself."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import sys
+import types
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import FrameType, TracebackType
+
+from stepscope.capture import config as capture_config
+from stepscope.capture.config import CaptureConfig
+from stepscope.capture.recorder import Recorder
+
+_FROZEN_RUNPY = ("<frozen runpy>",)
+"""The file name in the frames of the interpreter's built-in copy of runpy."""
+
+
+def main() -> None:
+    """Record the script that the command line names."""
+    config = CaptureConfig.decoded(os.environ.pop(capture_config.VARIABLE))
+    del sys.argv[0]
+    recorder = Recorder(config)
+    recorder.install()
+    _finish_before_abrupt_ends(recorder)
+    error: str | None = None
+    try:
+        if config.module:
+            _run_module(sys.argv[0])
+        else:
+            _run_script(sys.argv[0])
+    except SystemExit as leaving:
+        error = None if leaving.code in (None, 0) else f"SystemExit: {leaving.code}"
+        raise
+    except BaseException as failure:
+        error = f"{type(failure).__name__}: {failure}"
+        failure.__traceback__ = _without_our_frames(failure.__traceback__)
+        raise
+    finally:
+        recorder.finish(error)
+
+
+def _run_script(path: str) -> None:
+    """As `python path` does; a folder or an archive with a __main__.py is left to runpy."""
+    if not Path(path).is_file() or not path.endswith((".py", ".pyw")):
+        runpy.run_path(path, run_name="__main__")
+        return
+    if not sys.flags.safe_path:
+        sys.path.insert(0, str(Path(path).resolve().parent))
+    module = types.ModuleType("__main__")
+    loader = SourceFileLoader("__main__", path)
+    module.__dict__.update(__file__=path, __loader__=loader, __builtins__=__builtins__, __cached__=None)
+    sys.modules["__main__"] = module
+    # Compiled here, for the loader would write bytecode beside the script, which Python does not do for __main__.
+    exec(compile(Path(path).read_bytes(), path, "exec", dont_inherit=True), module.__dict__)
+
+
+def _run_module(name: str) -> None:
+    """As `python -m name` does."""
+    if not sys.flags.safe_path:
+        sys.path.insert(0, str(Path.cwd()))
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def _finish_before_abrupt_ends(recorder: Recorder) -> None:
+    """Keep the recording where neither `finally` nor `atexit` would run: os._exit, and SIGTERM from torchrun."""
+    leave = os._exit
+    pid = os.getpid()
+
+    def exit_after_finishing(status: int) -> None:
+        if os.getpid() == pid:
+            recorder.finish(None if status == 0 else f"os._exit({status})")
+        leave(status)
+
+    def finish_and_die(number: int, _frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        recorder.finish(f"{signal.Signals(number).name} from the launcher")
+        os.kill(pid, number)
+
+    def guard(recording: bool) -> None:
+        # Only for those few steps: a rank that hangs in a collective can't run a handler, and must die of the signal.
+        current, wanted = signal.getsignal(signal.SIGTERM), finish_and_die if recording else signal.SIG_DFL
+        if current in (signal.SIG_DFL, finish_and_die):
+            signal.signal(signal.SIGTERM, wanted)
+
+    os._exit = exit_after_finishing  # type: ignore[assignment]
+    recorder.while_recording = guard
+
+
+def _without_our_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """The user's script is where a traceback begins."""
+    while traceback is not None and traceback.tb_frame.f_code.co_filename in (
+        __file__,
+        runpy.__file__,
+        *_FROZEN_RUNPY,
+    ):
+        traceback = traceback.tb_next
+    return traceback

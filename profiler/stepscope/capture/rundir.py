@@ -1,0 +1,44 @@
+"""The run directory: made, or refused, before anything is launched."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from stepscope.errors import InputError
+
+OWN_FILES = ("rank*.pt.trace.json.gz", "rank*.meta.json", ".rank*.part", "run.json", "audit.json")
+"""What a recording writes there; --force replaces these and touches nothing else."""
+
+IN_PROGRESS = "rank*.meta.json"
+"""What the ranks of another node may have written already, where nodes share the directory."""
+
+
+def default_name(started: datetime) -> str:
+    """The directory's name in the current one, where --out says none; `started` in UTC."""
+    return f"stepscope-run-{started:%Y%m%dT%H%M%SZ}"
+
+
+def make_run_dir(path: Path, started: datetime, *, force: bool, shared: bool) -> None:
+    """Create `path`, or take it if it is empty, or with `force`, which removes an earlier recording's files.
+
+    With `shared` the ranks of other nodes may have begun to write into it: their files stay and are no reason to refuse.
+    Raises InputError where it holds something or cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        present = set(path.iterdir())
+    except OSError as error:
+        raise InputError(
+            f"cannot use {path} as run directory: {error.strerror}; name another with --out"
+        ) from error
+    if shared:
+        present -= set(path.glob(IN_PROGRESS))
+    if present and not force:
+        raise InputError(
+            f"{path} is not empty; pass --force to replace a recording in it, or name another with --out"
+        )
+    for pattern in OWN_FILES:
+        for file in path.glob(pattern):
+            if file.stat().st_mtime < started.timestamp():
+                file.unlink(missing_ok=True)

@@ -1,0 +1,163 @@
+"""One recording with torch.profiler: begun, stepped and ended at moments that the caller chooses, then written to a file."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.autograd.profiler
+import torch.distributed as dist
+import torch.profiler
+from zlib_ng import gzip_ng
+
+TRACE_FILE = "rank{rank}.{nanoseconds}.pt.trace.json.gz"
+"""A worker name, a time and the suffix that TensorBoard's torch-tb-profiler looks for; HTA takes the rank from inside."""
+
+STEP_ANNOTATION = "ProfilerStep#{step}"
+"""The name that torch.profiler gives its own steps, which readers look for."""
+
+COMPRESSION = 3  # of zlib-ng: a rank that compresses keeps the others waiting
+
+
+class Session:
+    """A torch.profiler recording of all activities that the machine has.
+
+    Call `prepare`, `start`, then `begin_step` and `end_step` around each step, `stop` and `export`.
+    """
+
+    def __init__(self, *, with_stack: bool) -> None:
+        activities = torch.profiler.supported_activities()
+        on_cuda = torch.profiler.ProfilerActivity.CUDA in activities and torch.version.cuda is not None
+        self._profile = torch.profiler.profile(
+            activities=list(activities),
+            record_shapes=True,
+            with_stack=with_stack,
+            experimental_config=(
+                torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True) if on_cuda else None
+            ),
+        )
+        self._annotation: torch.autograd.profiler.record_function | None = None
+        self.completed: list[int] = []
+        self.unfinished: int | None = None
+
+    def prepare(self) -> None:
+        """Warm the profiler up; what it costs falls into the step before the first recorded one."""
+        self._profile.prepare_trace()
+
+    def start(self) -> None:
+        """Begin to record."""
+        self._profile.start_trace()
+
+    def begin_step(self, step: int) -> None:
+        """Open the window of training step `step`."""
+        self.unfinished = step
+        self._annotation = torch.autograd.profiler.record_function(STEP_ANNOTATION.format(step=step))
+        self._annotation.__enter__()
+
+    def end_step(self) -> None:
+        """Close the window: the step is recorded whole."""
+        assert self._annotation is not None
+        assert self.unfinished is not None
+        self._annotation.__exit__(None, None, None)
+        self._annotation = None
+        self.completed.append(self.unfinished)
+        self.unfinished = None
+
+    def stop(self) -> None:
+        """End the recording. A window that is open is marked `"finished": false` in the trace by torch itself."""
+        if not (dist.is_available() and dist.is_initialized()):
+            self._profile.add_metadata_json("distributedInfo", json.dumps(_distributed_info()))
+        self._profile.add_metadata_json(
+            "stepscope", json.dumps({"recorded_steps": self.completed, "unfinished_step": self.unfinished})
+        )
+        self._profile.stop_trace()
+
+    def export(self, run_dir: Path, rank: int) -> str:
+        """Write the trace into `run_dir` and return its file name; the file is there whole or not at all."""
+        name = TRACE_FILE.format(rank=rank, nanoseconds=time.time_ns())
+        plain = run_dir / f".rank{rank}.{os.getpid()}.json"
+        packed = plain.with_suffix(".json.gz.part")
+        try:
+            self._profile.export_chrome_trace(str(plain))
+            with plain.open("rb") as source, gzip_ng.open(packed, "wb", compresslevel=COMPRESSION) as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+            packed.replace(run_dir / name)
+        finally:
+            plain.unlink(missing_ok=True)
+            packed.unlink(missing_ok=True)
+        return name
+
+
+class OtherProfilers:
+    """Watches for profilers of the script itself: only one can be active in a process.
+
+    `on_start` is called before another profiler gets ready, in time to end ours. Profilers made inside `ours()` are not watched.
+    """
+
+    def __init__(self, on_start: Callable[[], None]) -> None:
+        self.seen = 0
+        self._active: set[int] = set()
+        self._on_start = on_start
+        self._is_ours = False
+        self._undo: list[Callable[[], None]] = []
+
+    @property
+    def active(self) -> bool:
+        """Another profiler is recording or warming up."""
+        return bool(self._active)
+
+    def install(self) -> None:
+        """Begin to watch; torch.profiler and torch.autograd.profiler both pass through these two methods."""
+        self._replace("_prepare_trace", self._starting)
+        self._replace("__exit__", self._stopping)
+
+    def remove(self) -> None:
+        """Leave torch as it was found."""
+        for undo in reversed(self._undo):
+            undo()
+        self._undo.clear()
+
+    def ours(self, action: Callable[[], None]) -> None:
+        """Run something that starts or stops our own profiler."""
+        self._is_ours = True
+        try:
+            action()
+        finally:
+            self._is_ours = False
+
+    def _replace(self, name: str, notice: Callable[[Any], None]) -> None:
+        owner = torch.autograd.profiler.profile
+        original = getattr(owner, name)
+
+        @functools.wraps(original)
+        def replacement(profiler: Any, *args: Any) -> Any:
+            if not self._is_ours:
+                notice(profiler)
+            return original(profiler, *args)
+
+        setattr(owner, name, replacement)
+        self._undo.append(lambda: setattr(owner, name, original))
+
+    def _starting(self, profiler: Any) -> None:
+        self._on_start()
+        self.seen += 1
+        self._active.add(id(profiler))
+
+    def _stopping(self, profiler: Any) -> None:
+        self._active.discard(id(profiler))
+
+
+def _distributed_info() -> dict[str, object]:
+    """What torch would write had the script a process group, as far as the launcher told it."""
+    return {
+        "backend": "none",
+        "rank": int(os.environ.get("RANK", "0")),
+        "world_size": int(os.environ.get("WORLD_SIZE", "1")),
+    }

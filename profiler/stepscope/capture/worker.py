@@ -1,0 +1,16 @@
+"""What torchrun starts in place of the user's script.
+
+It is started by its path and takes its own folder off the search path at once, so that the user's folder, not ours and not the
+current one, is what imports find first: a profiler.py beside the script stays theirs.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if not sys.flags.safe_path:
+    del sys.path[0]
+
+from stepscope.capture.rank import main
+
+main()

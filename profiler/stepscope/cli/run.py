@@ -1,0 +1,189 @@
+"""Record a training script under torchrun, without an edit to it, and audit it.
+
+usage: stepscope run [torchrun flags] [options] SCRIPT [args...]
+       stepscope run [torchrun flags] [options] -m MODULE [args...]
+       stepscope run [torchrun flags] [options] WORKLOAD [args...]
+
+All torchrun flags pass through, those for several nodes too: see `torchrun --help`. Without --nproc-per-node
+there is one process for each GPU, else two on the CPU. A training step is an optimizer step. The script runs
+to its own end, as it does unrecorded; with --stop it ends once everything is measured.
+
+example:
+  stepscope run --nproc-per-node 2 --steps 5 train.py --batch-size 8
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+from stepscope.capture.config import DEFAULT_STEPS, DEFAULT_WARMUP, CaptureConfig
+from stepscope.capture.launch import LaunchStatus, launch, rank_environment
+from stepscope.capture.merge import Command, merge, rank_files
+from stepscope.capture.metadata import RunMetadata
+from stepscope.capture.rundir import default_name, make_run_dir
+from stepscope.capture.target import CPU_PROCESSES, find_target
+from stepscope.cli.arguments import Parser, add_output_options
+from stepscope.cli.output import refuse_existing
+from stepscope.cli.progress import progress_bar
+from stepscope.errors import InputError
+
+OWN_OPTIONS = ("out", "warmup", "steps", "with_stack", "stop", "json", "force")
+
+
+def execute_raw(argv: list[str]) -> int:
+    """Record, audit, report; `argv` is everything after `run`."""
+    if not argv or argv[0] in ("-h", "--help"):
+        _print_help()
+        return 0 if argv else InputError.exit_code
+    started = datetime.now(UTC)
+    args = _parse(argv)
+    target = find_target(args.training_script, module=args.module)
+    processes = _processes(args)
+    run_dir = Path(args.out or default_name(started))
+    refuse_existing((args.json,), force=args.force)
+    one_node = args.nnodes in ("1", "1:1")
+    make_run_dir(run_dir, started, force=args.force, shared=not one_node)
+    environment, set_here = rank_environment(os.environ, processes)
+    command = Command(
+        arguments=["stepscope", "run", *argv],
+        script=target.name,
+        started=started.isoformat(timespec="seconds"),
+        warmup=args.warmup,
+        steps=args.steps,
+        with_stack=args.with_stack,
+        launch_id=uuid.uuid4().hex,
+        set_by_launcher=set_here,
+    )
+    config = CaptureConfig(
+        run_dir=str(run_dir.resolve()),
+        warmup=args.warmup,
+        steps=args.steps,
+        with_stack=args.with_stack,
+        stop=args.stop,
+        launch_id=command.launch_id,
+        module=target.module,
+    )
+    outcome = launch(_torchrun_arguments(args, target.name), config, environment, _progress(run_dir))
+    run = merge(run_dir, command, outcome)
+    return _conclude(run, outcome, run_dir, args.json)
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    """torchrun's arguments and ours in one namespace; `nproc_per_node` is None where nothing says it."""
+    try:
+        from torch.distributed.run import get_args_parser
+    except ImportError as error:
+        raise InputError("torch is not installed; pip install 'stepscope[record]'") from error
+
+    parser = get_args_parser()
+    parser.prog = "stepscope run"
+    parser.error = _refuse  # type: ignore[method-assign]
+    parser.print_help = lambda file=None: _print_help()  # type: ignore[method-assign]
+    _add_options(parser)
+    if "PET_NPROC_PER_NODE" not in os.environ:
+        parser.set_defaults(nproc_per_node=None)
+    args = parser.parse_args(argv)
+    if args.no_python:
+        raise InputError(
+            "--no-python starts something that is not Python, and only Python scripts can be recorded"
+        )
+    return args
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", metavar="DIR", help="run directory (default: stepscope-run-<UTC time>)")
+    parser.add_argument(
+        "--warmup",
+        type=_at_least_one,
+        default=DEFAULT_WARMUP,
+        metavar="N",
+        help="steps before the recorded ones: for bucket rebuilds, for timing without the profiler, and the last "
+        f"of them to warm the profiler up (default: {DEFAULT_WARMUP})",
+    )
+    parser.add_argument(
+        "--steps",
+        type=_at_least_one,
+        default=DEFAULT_STEPS,
+        metavar="N",
+        help=f"steps to record (default: {DEFAULT_STEPS})",
+    )
+    parser.add_argument(
+        "--with-stack", action="store_true", help="record Python stacks too; slows the recorded steps"
+    )
+    parser.add_argument("--stop", action="store_true", help="end the script once everything is measured")
+    add_output_options(parser)
+
+
+def _torchrun_arguments(args: argparse.Namespace, script: str) -> dict[str, Any]:
+    ours = {**vars(args), "training_script": script}
+    return {name: value for name, value in ours.items() if name not in OWN_OPTIONS}
+
+
+def _processes(args: argparse.Namespace) -> int | None:
+    """Settle the number of processes a node; None where torchrun has to find it out (auto, gpu, ...)."""
+    if args.nproc_per_node is None:
+        import torch
+
+        gpus = torch.cuda.device_count()
+        args.nproc_per_node = str(gpus or CPU_PROCESSES)
+        kind = "one for each GPU" if gpus else "on the CPU, as there is no GPU"
+        _say(f"{args.nproc_per_node} processes ({kind}); --nproc-per-node sets another number")
+    return int(args.nproc_per_node) if args.nproc_per_node.isdecimal() else None
+
+
+def _progress(run_dir: Path) -> Callable[[], None]:
+    """Says once that the recording is over, for the script may run on for long."""
+    told = False
+
+    def look() -> None:
+        nonlocal told
+        if told:
+            return
+        ranks = rank_files(run_dir)
+        if ranks and ranks[0].state == "recorded":
+            told = True
+            first, last = ranks[0].recorded_steps[0], ranks[0].recorded_steps[-1]
+            _say(f"recorded steps {first} to {last}; the script runs on to its own end")
+
+    return look
+
+
+def _conclude(run: RunMetadata | None, outcome: LaunchStatus, run_dir: Path, json: str | None) -> int:
+    if run is not None and any(rank.trace is not None for rank in run.ranks):
+        try:
+            from stepscope.cli.audit import AUDIT_FILE, audit_paths, deliver, find_report
+        except ModuleNotFoundError:  # TODO: the trace reader is on its way
+            _say(f"recorded into {run_dir}")
+            return 0
+        with progress_bar("auditing") as progress:
+            made = audit_paths([str(run_dir)], progress=progress)
+        deliver(made, find_report("terminal"), json=json, kept=run_dir / AUDIT_FILE)
+    return 0
+
+
+def _say(line: str) -> None:
+    """On standard error: standard output is the script's own."""
+    print(f"stepscope: {line}", file=sys.stderr, flush=True)
+
+
+def _print_help() -> None:
+    options = Parser(prog="stepscope run", usage=argparse.SUPPRESS, add_help=False)
+    _add_options(options)
+    print(__doc__.strip(), options.format_help().strip(), sep="\n\n")
+
+
+def _refuse(message: str) -> NoReturn:
+    raise InputError(f"{message} (see `stepscope run --help`)")
+
+
+def _at_least_one(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of steps; at least 1 is needed")
+    return int(text)
