@@ -33,10 +33,10 @@ schema: $(VENV)/.ready-dev  ## write the JSON Schema of audit.json anew from the
 clean:  ## remove the virtual environment and the tools' caches (recorded runs stay)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
-# .ready-record holds what recording needs, .ready-dev the tools as well. torch is named so that one resolution settles it.
+# .ready-record marks what recording needs, .ready-dev the tools as well.
 $(VENV)/.ready-%: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$*]'
-	@touch $@
+	@touch $@ $(VENV)/.ready-record
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo 'stepscope needs Python 3.11 or newer; name one with make PYTHON=/path/to/python3' >&2; exit 2; }
