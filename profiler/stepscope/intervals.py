@@ -79,17 +79,3 @@ def covered_before(a: Intervals, times: NDArray[np.int64]) -> NDArray[np.int64]:
 def covered_within(a: Intervals, start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
     """For each [start, end), the length of a inside it."""
     return covered_before(a, end) - covered_before(a, start)
-
-
-def contains(a: Intervals, times: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """For each time, whether it lies in a."""
-    return locate(a, times) >= 0
-
-
-def locate(a: Intervals, times: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each time, the index of the row of the union a that holds it, or -1."""
-    if not len(a):
-        return np.full(times.shape, -1, dtype=np.int64)
-    index = np.searchsorted(a[:, 0], times, side="right") - 1
-    inside = (index >= 0) & (times < a[np.maximum(index, 0), 1])
-    return np.where(inside, index, -1)

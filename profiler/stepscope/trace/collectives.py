@@ -35,20 +35,32 @@ class KernelRow:
 
 
 KERNELS: tuple[KernelRow, ...] = (
-    KernelRow("NCCL, RCCL", r"nccl(Sym\w*?)?(Dev)?Kernel_(?P<kind>[A-Za-z]+?)(_.*|\d.*)?"),
-    KernelRow("NCCL, RCCL", r"nccl\w*Kernel\w*"),
-    KernelRow("MSCCL", r"msccl(pp)?(Kernel|_kernel|\w*_kernel|Kernel\w*)\w*"),
+    KernelRow("NCCL, RCCL", r"nccl(Sym\w*?)?(Dev)?Kernel(_(?P<kind>[A-Za-z]+?)(_.*|\d.*)?|\w*)"),
+    KernelRow("NCCL before 2.8", r"nccl(?P<kind>[A-Z]\w*?)(Ring|Tree|CollNet)\w*Kernel\w*"),
+    KernelRow("MSCCL", r"mscclKernel\w*"),
     KernelRow("MSCCL++", r"mscclpp::.*"),
-    KernelRow("PyTorch symmetric memory", r"(.*::)?multimem_(one_shot_|two_shot_)?(?P<kind>[a-z_]+?)(_kernel\w*)?"),
-    KernelRow("PyTorch symmetric memory", r"(.*::)?(one|two)_shot_(?P<kind>all_reduce|reduce_scatter|all_to_all|all_gather)\w*"),
+    KernelRow(
+        "PyTorch symmetric memory", r"(.*::)?multimem_(one_shot_|two_shot_)?(?P<kind>[a-z_]+?)(_kernel\w*)?"
+    ),
+    KernelRow(
+        "PyTorch symmetric memory",
+        r"(.*::)?(one|two)_shot_(?P<kind>all_reduce|reduce_scatter|all_to_all|all_gather)\w*",
+    ),
     KernelRow("vLLM, SGLang", r"(.*::)?cross_device_reduce\w*", "all_reduce"),
     KernelRow("vLLM quick reduce", r"(.*::)?allreduce_prototype_(one|two)shot\w*", "all_reduce"),
     KernelRow("NVSHMEM", r"(.*::)?nvshmem\w*?_(?P<kind>alltoall|broadcast|fcollect|reduce|barrier)\w*"),
     KernelRow("NVSHMEM", r"(.*::)?nvshmem\w*"),
-    KernelRow("DeepEP", r"deep_ep::(intranode|internode|internode_ll)::(cached_notify_)?(dispatch|combine)\w*", "all_to_all"),
+    KernelRow(
+        "DeepEP",
+        r"deep_ep::(intranode|internode|internode_ll)::(cached_notify_)?(dispatch|combine)\w*",
+        "all_to_all",
+    ),
     KernelRow("DeepEP", r"deep_ep::(intranode|internode|internode_ll)::(cached_)?notify\w*", "all_to_all"),
     KernelRow("DeepEP", r"deep_ep::(intranode|internode|internode_ll)::barrier\w*", "barrier"),
-    KernelRow("oneCCL", r"(oneccl|ccl)(::|_)(.*(::|_))?(?P<kind>allreduce|reduce_scatter|allgatherv?|alltoallv?|broadcast|bcast)\w*"),
+    KernelRow(
+        "oneCCL",
+        r"(oneccl|ccl)(::|_)(.*(::|_))?(?P<kind>allreduce|reduce_scatter|allgatherv?|alltoallv?|broadcast|bcast)\w*",
+    ),
     KernelRow("oneCCL", r"oneccl\w*.*"),
 )
 
@@ -111,7 +123,9 @@ def match_kernel(kernel: str) -> KernelMatch | None:
     return None
 
 
-_OPERATOR = re.compile(r"(?:c10d|_c10d_functional|_c10d_functional_autograd|nccl|rccl|gloo|mpi|ucc|xccl|hccl)::?(\w+)(?: .*)?")
+_OPERATOR = re.compile(
+    r"(?:c10d|_c10d_functional|_c10d_functional_autograd|nccl|rccl|gloo|mpi|ucc|xccl|hccl)::?(\w+)(?: .*)?"
+)
 _NO_TRANSFER = frozenset({"wait_tensor", "wait", "check_for_nan"})
 
 PARAM_COMMS = "record_param_comms"
@@ -146,11 +160,10 @@ _DTYPES: dict[str, tuple[str, int]] = {
     "float16": ("float16", 2),
     "bfloat16": ("bfloat16", 2),
     "bf16": ("bfloat16", 2),
-    "float8e4m3": ("float8_e4m3", 1),
+    "float8e4m3fn": ("float8_e4m3fn", 1),
+    "float8e5m2": ("float8_e5m2", 1),
     "f8e4m3": ("float8_e4m3", 1),
     "f8e5m2": ("float8_e5m2", 1),
-    "floate4m3fn": ("float8_e4m3fn", 1),
-    "floate5m2": ("float8_e5m2", 1),
     "byte": ("uint8", 1),
     "unsignedchar": ("uint8", 1),
     "u8": ("uint8", 1),
@@ -189,7 +202,9 @@ def dtype_of(spelling: str | None) -> Dtype | None:
     return Dtype(*known) if known else None
 
 
-_KERNEL_DTYPE = re.compile(r"_(?:Sum|Prod|Min|Max|MinMax|PreMulSum|SumPostDiv)_([A-Za-z0-9]+?)(?:_t)?(?:_|\(|$)")
+_KERNEL_DTYPE = re.compile(
+    r"_(?:Sum|Prod|Min|Max|MinMax|PreMulSum|SumPostDiv)_([A-Za-z0-9]+?)(?:_t)?(?:_|\(|$)"
+)
 
 
 def kernel_dtype(kernel: str) -> Dtype | None:

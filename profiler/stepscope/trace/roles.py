@@ -56,6 +56,8 @@ def role_of(c: Circumstances, reducer_in_step: bool, gradient_sizes: frozenset[i
     """
     if c.kind == "barrier":
         return BARRIER
+    if c.phase == Phase.UNKNOWN:
+        return OTHER
     if c.kind in collectives.REDUCES:
         return _reduction(c, reducer_in_step, gradient_sizes)
     if c.kind == "broadcast":
