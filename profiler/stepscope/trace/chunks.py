@@ -1,0 +1,116 @@
+"""The bytes of a trace file, unzipped, in blocks, read ahead of whoever decodes them.
+
+zlib-ng releases the interpreter lock while it inflates, so one thread inflates the next block while the caller decodes
+the last one. Blocks are large (megabytes) because each one costs the thread a turn at the lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from pathlib import Path
+from queue import Full, Queue
+from typing import BinaryIO
+
+from zlib_ng import zlib_ng
+
+from stepscope.errors import InputError
+
+GZIP_MAGIC = b"\x1f\x8b"
+BLOCK_BYTES = 4 << 20
+"""Unzipped bytes handed on at a time."""
+
+_READ_BYTES = 256 << 10
+_GZIP_WINDOW = 31
+"""zlib's code for a gzip header with the largest window."""
+_BLOCKS_AHEAD = 2
+_POLL_SECONDS = 0.1
+
+
+class StreamCut(Exception):
+    """The compressed stream ends early or is damaged; the blocks before it are good."""
+
+
+def blocks(path: Path, size: int = BLOCK_BYTES) -> Generator[bytes, None, None]:
+    """The text of a plain or gzipped file, told apart by the first bytes; StreamCut after the last good block.
+
+    InputError where the file cannot be opened or read.
+    """
+    try:
+        with path.open("rb") as file:
+            zipped = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+            file.seek(0)
+            yield from _inflate(file, size) if zipped else iter(lambda: file.read(size), b"")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _inflate(file: BinaryIO, size: int) -> Iterator[bytes]:
+    """Gzip members one after the other, as gzip itself reads them; zeros and other padding after one are ignored."""
+    stream = zlib_ng.decompressobj(_GZIP_WINDOW)
+    pending = b""
+    while data := pending or file.read(_READ_BYTES):
+        try:
+            block = stream.decompress(data, size)
+            while len(block) == size or stream.unconsumed_tail:
+                yield block
+                block = stream.decompress(stream.unconsumed_tail, size)
+        except zlib_ng.error as error:  # type: ignore[misc] - its stubs declare an instance
+            raise StreamCut from error
+        if block:
+            yield block
+        pending = b""
+        if stream.eof:
+            pending = stream.unused_data or file.read(_READ_BYTES)
+            if not pending.startswith(GZIP_MAGIC):
+                return
+            stream = zlib_ng.decompressobj(_GZIP_WINDOW)
+    raise StreamCut
+
+
+def ahead(source: Iterator[bytes]) -> Generator[bytes, None, None]:
+    """The same blocks, fetched by a thread that stays a few blocks ahead; errors are raised where they belong.
+
+    The thread ends when the source does, or soon after this generator is closed.
+    """
+    queue: Queue[bytes | BaseException | None] = Queue(_BLOCKS_AHEAD)
+    closed = threading.Event()
+
+    def put(item: bytes | BaseException | None) -> None:
+        while not closed.is_set():
+            try:
+                queue.put(item, timeout=_POLL_SECONDS)
+            except Full:
+                continue
+            return
+
+    def fetch() -> None:
+        try:
+            for block in source:
+                put(block)
+                if closed.is_set():
+                    return
+            put(None)
+        except (StreamCut, InputError, MemoryError) as error:
+            put(error)
+
+    thread = threading.Thread(target=fetch, name="stepscope-inflate", daemon=True)
+    thread.start()
+    try:
+        while (item := queue.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        closed.set()
+        thread.join()
+
+
+def first_text(path: Path, size: int) -> bytes:
+    """Up to size bytes from the start of a file, unzipped; less where it is shorter or damaged."""
+    with closing(blocks(path, size)) as source:
+        try:
+            return next(source, b"")[:size]
+        except StreamCut:
+            return b""

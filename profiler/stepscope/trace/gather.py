@@ -1,0 +1,299 @@
+"""Gathers decoded rows into columns, piece by piece, so that a row lives no longer than its piece."""
+
+from __future__ import annotations
+
+import re
+from itertools import compress, islice
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.trace.columns import NO_ID, Category, CommArguments, Events, Shapes
+from stepscope.trace.mend import Repairs
+from stepscope.trace.rows import Arguments, Instant, Metadata, RowDecoder, Span
+from stepscope.trace.times import nanoseconds, raw_nanoseconds
+
+UNCATEGORISED = 254
+"""Category of events that say none, until the whole file was seen."""
+
+# Kineto's ActivityType names (libkineto/include/ActivityType.h), lower case; the first profilers of
+# torch 1.8 wrote capitalised single words.
+_SPELLINGS = {
+    "cpu_op": Category.CPU_OP,
+    "operator": Category.CPU_OP,
+    "user_annotation": Category.USER_ANNOTATION,
+    "cuda_runtime": Category.RUNTIME,
+    "cuda_driver": Category.RUNTIME,
+    "runtime": Category.RUNTIME,
+    "hip_runtime": Category.RUNTIME,
+    "hip_driver": Category.RUNTIME,
+    "xpu_runtime": Category.RUNTIME,
+    "xpu_driver": Category.RUNTIME,
+    "mtia_runtime": Category.RUNTIME,
+    "privateuse1_runtime": Category.RUNTIME,
+    "privateuse1_driver": Category.RUNTIME,
+    "kernel": Category.KERNEL,
+    "gpu_memcpy": Category.MEMCPY,
+    "memcpy": Category.MEMCPY,
+    "gpu_memset": Category.MEMSET,
+    "memset": Category.MEMSET,
+    "cuda_sync": Category.CUDA_SYNC,
+    "xpu_sync": Category.CUDA_SYNC,
+    "overhead": Category.OVERHEAD,
+}
+_CATEGORIES: dict[str, int] = {
+    **_SPELLINGS,
+    **{name.capitalize(): category for name, category in _SPELLINGS.items()},
+    "": UNCATEGORISED,
+}
+_ON_DEVICE = (Category.KERNEL, Category.MEMCPY, Category.MEMSET, Category.CUDA_SYNC)
+
+_SHAPED = (
+    "c10d::",
+    "gloo:",
+    "nccl:",
+    "record_param_comms",
+    "torch::distributed::reducer",
+    "torch.distributed.ddp.reducer",
+    "torch::autograd::AccumulateGrad",
+    "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad",
+)
+"""Names, by their beginnings, of the operators whose shapes are kept."""
+
+_THREAD_NAME = re.compile(r"thread -?\d+ \((.*)\)", re.DOTALL)
+_LAST_NUMBER = re.compile(r"(?:^|\s)(-?\d+)\s*$")
+_NO_ARGUMENTS = Arguments()
+_WINDOW_END = "Record Window End"
+
+
+_DTYPES = (np.uint8, np.int32, np.int64, np.int64, np.int64, np.int64, np.int64, np.int32, np.int64)
+"""Types of the columns of Events, in its order."""
+
+_T = TypeVar("_T")
+
+
+class _Numbering(dict[str, int]):
+    """Numbers the strings it is asked for, from 0, in the order of their first use."""
+
+    def __missing__(self, text: str) -> int:
+        number = self[text] = len(self)
+        return number
+
+
+class Gatherer:
+    """The columns of one file while it is read; `add` takes the rows of a piece, `events` gives the columns."""
+
+    def __init__(self, decoder: RowDecoder, repairs: Repairs) -> None:
+        self.thread_names: dict[tuple[int, int], str] = {}
+        self.comm_arguments: dict[int, CommArguments] = {}
+        self.shapes: dict[int, Shapes] = {}
+        self.window_end = False
+        self.negative_durations = 0
+        self.no_categories = False
+        self._decoder = decoder
+        self._repairs = repairs
+        self._names = _Numbering()
+        self._threads = _Numbering()
+        self._shaped: list[bool] = []
+        """For each name, whether its shapes are kept."""
+        self._parts: list[tuple[NDArray[Any], ...]] = []
+        self._count = 0
+
+    @property
+    def names(self) -> list[str]:
+        """Every name, at the index that the name column holds."""
+        return list(self._names)
+
+    def add(self, rows: list[Any]) -> None:
+        """Take the rows of one piece, in the order of the file."""
+        for row in [row for row in rows if type(row) is Metadata or type(row) is Instant]:
+            if isinstance(row, Instant):
+                self.window_end |= row.name == _WINDOW_END
+            elif row.name == "thread_name":
+                self._name_thread(row)
+        span_type, categories = self._decoder.span_type, _CATEGORIES
+        spans = [row for row in rows if type(row) is span_type and row.cat in categories]
+        spans, start = self._with_times(spans)
+        if spans:
+            self._add_spans(spans, start)
+
+    def _with_times(self, spans: list[Span]) -> tuple[list[Span], NDArray[np.int64]]:
+        """The spans whose start can be read, and their starts."""
+        given = [span.ts for span in spans]
+        start, readable = raw_nanoseconds(given) if self._decoder.exact_times else nanoseconds(given)
+        if readable.all():
+            return spans, start
+        self._repairs.events += int((~readable).sum())
+        return list(compress(spans, readable)), start[readable]
+
+    def _add_spans(self, spans: list[Span], start: NDArray[np.int64]) -> None:
+        duration, _ = nanoseconds([span.dur for span in spans])
+        self.negative_durations += int((duration < 0).sum())
+        category = np.array([_CATEGORIES[span.cat] for span in spans], dtype=np.uint8)
+        number_of = self._names
+        name = np.array([number_of[span.name] for span in spans], dtype=np.int32)
+        pid = self._numbers([span.pid for span in spans])
+        tid = self._numbers([span.tid for span in spans])
+        arguments = [span.args or _NO_ARGUMENTS for span in spans]
+        correlation = _integers([given.correlation for given in arguments])
+        device, stream = _places(category, spans, arguments)
+        self._parts.append(
+            (category, name, start, np.maximum(duration, 0), pid, tid, correlation, device, stream)
+        )
+        self._keep_arguments(name, arguments)
+        self._count += len(spans)
+
+    def _keep_arguments(self, name: NDArray[np.int32], arguments: list[Arguments]) -> None:
+        for row in [row for row, given in enumerate(arguments) if given.collective is not None]:
+            self.comm_arguments[self._count + row] = _comm_arguments(arguments[row])
+        for text in islice(self._names, len(self._shaped), None):
+            self._shaped.append(text.startswith(_SHAPED))
+        for row in np.flatnonzero(np.array(self._shaped)[name]).tolist():
+            shapes = _shapes(arguments[row])
+            if shapes is not None:
+                self.shapes[self._count + row] = shapes
+
+    def _name_thread(self, row: Metadata) -> None:
+        """A thread's name can change while it is recorded: the name that a library gave beats the process's own."""
+        given = (row.args or {}).get("name")
+        if not isinstance(given, str):
+            return
+        thread = (self._number(row.pid), self._number(row.tid))
+        wrapped = _THREAD_NAME.fullmatch(given)
+        name = wrapped[1] if wrapped else given.strip()
+        if _telling(name) > _telling(self.thread_names.get(thread)):
+            self.thread_names[thread] = name
+
+    def _numbers(self, values: list[Any]) -> NDArray[np.int64]:
+        try:
+            return np.array(values, dtype=np.int64)
+        except (TypeError, ValueError, OverflowError):
+            return np.array([self._number(value) for value in values], dtype=np.int64)
+
+    def _number(self, value: object) -> int:
+        """A process or thread id as a number: itself, or one of its own for text that is none."""
+        number = _integer(value)
+        return -2 - self._threads[str(value)] if number is None else number
+
+    def columns(self) -> Events:
+        """Everything that was added; times are as in the file, in nanoseconds. To be called once, at the end."""
+        if not self._parts:
+            return _as_events([np.empty(0, dtype=dtype) for dtype in _DTYPES])
+        columns: list[NDArray[Any]] = []
+        for index, dtype in enumerate(_DTYPES):
+            columns.append(np.concatenate([part[index] for part in self._parts]).astype(dtype, copy=False))
+        self._parts.clear()
+        category = columns[0]
+        without = category == UNCATEGORISED
+        if without.all():
+            self.no_categories = True
+            category[:] = Category.CPU_OP
+        elif without.any():
+            keep = ~without
+            columns = [column[keep] for column in columns]
+            self.comm_arguments = _renumbered(self.comm_arguments, keep)
+            self.shapes = _renumbered(self.shapes, keep)
+        return _as_events(columns)
+
+
+def _as_events(columns: list[NDArray[Any]]) -> Events:
+    category, name, start, duration, pid, tid, correlation, device, stream = columns
+    return Events(category, name, start, duration, pid, tid, correlation, device, stream)
+
+
+def _renumbered(rows: dict[int, _T], keep: NDArray[np.bool_]) -> dict[int, _T]:
+    position = np.cumsum(keep) - 1
+    return {int(position[row]): value for row, value in rows.items() if keep[row]}
+
+
+def _integer(value: object) -> int | None:
+    """The value as an integer of 64 bits, or None."""
+    if isinstance(value, str):
+        try:
+            value = int(value)
+        except ValueError:
+            return None
+    if isinstance(value, int) and -(1 << 63) <= value < 1 << 63:
+        return value
+    return None
+
+
+def _integers(values: list[Any]) -> NDArray[np.int64]:
+    try:
+        return np.array(values, dtype=np.int64)
+    except (TypeError, ValueError, OverflowError):
+        return np.array(
+            [NO_ID if (number := _integer(value)) is None else number for value in values], np.int64
+        )
+
+
+def _places(
+    category: NDArray[np.uint8], spans: list[Span], arguments: list[Arguments]
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Device and stream of device activities, from their arguments or else from their row; NO_ID for all others."""
+    device = np.full(len(spans), NO_ID, dtype=np.int64)
+    stream = np.full(len(spans), NO_ID, dtype=np.int64)
+    rows = np.flatnonzero(np.isin(category, _ON_DEVICE))
+    device[rows] = [_place(arguments[row].device, spans[row].pid) for row in rows]
+    stream[rows] = [_place(arguments[row].stream, spans[row].tid) for row in rows]
+    fits = np.abs(device) < 1 << 31
+    return np.where(fits, device, NO_ID).astype(np.int32), stream
+
+
+def _place(argument: object, row: object) -> int:
+    """A device or stream number; a row's label ("stream 7") ends with it."""
+    given = row if argument is None else argument
+    if isinstance(given, str):
+        last = _LAST_NUMBER.search(given)
+        given = last[1] if last else None
+    number = _integer(given)
+    return NO_ID if number is None else number
+
+
+def _comm_arguments(given: Arguments) -> CommArguments:
+    return CommArguments(
+        collective=given.collective,
+        elements_in=_integer(given.elements_in),
+        elements_out=_integer(given.elements_out),
+        dtype=given.dtype,
+        group_name=given.group_name,
+        group_description=given.group_description,
+        group_size=_integer(given.group_size),
+        group_ranks=_ranks(given.group_ranks),
+        sequence=_integer(given.sequence),
+    )
+
+
+def _ranks(given: str | list[Any] | None) -> tuple[int, ...] | None:
+    """Ranks of a group, a list or its text; None where it is absent or, as for large groups, abbreviated."""
+    try:
+        if isinstance(given, str):
+            return msgspec.json.decode(given, type=tuple[int, ...])
+        return msgspec.convert(given, type=tuple[int, ...] | None)
+    except msgspec.DecodeError:
+        return None
+
+
+def _shapes(given: Arguments) -> Shapes | None:
+    if not bytes(given.dims):
+        return None
+    try:
+        dims = msgspec.json.decode(given.dims, type=list[Any])
+        types = msgspec.json.decode(given.types, type=list[str]) if bytes(given.types) else []
+    except msgspec.DecodeError:
+        return None
+    return Shapes(dims, types)
+
+
+def _telling(name: str | None) -> int:
+    """How much a thread's name says: torch's own (pt_gloo_runloop, pt_autograd_0) most, those of whole processes least.
+
+    Threads inherit their parent's name until they get one, hence the many that are called python3 or pt_main_thread.
+    """
+    if name is None:
+        return 0
+    if name.startswith(("python", "pt_main_thread")):
+        return 1
+    return 3 if name.startswith("pt_") else 2

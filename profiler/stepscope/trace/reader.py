@@ -1,0 +1,162 @@
+"""Reads one Kineto trace file into columns, in bounded memory.
+
+The file is inflated in a thread, cut into pieces between events, and each piece is decoded into rows that live only
+until their columns are taken. See `chunks`, `pieces`, `rows` and `gather`, in this order.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from stepscope.errors import InputError
+from stepscope.trace.chunks import ahead, blocks
+from stepscope.trace.columns import NO_ID, Category, Events, Header, Trace, TraceWarning
+from stepscope.trace.gather import Gatherer
+from stepscope.trace.header import rank_from_name, read_header
+from stepscope.trace.mend import Repairs
+from stepscope.trace.pieces import PIECE_BYTES, Pieces
+from stepscope.trace.rows import RowDecoder
+from stepscope.trace.times import InexactTimes
+
+
+def read(path: Path | str) -> Trace:
+    """The trace in a file: Kineto JSON, plain or gzip, whole or cut off.
+
+    What the reader got past is in `Trace.warnings`. InputError, in one line, where the file cannot be read, is no
+    trace, or holds no whole event.
+    """
+    return read_in_pieces(Path(path), PIECE_BYTES)
+
+
+def read_in_pieces(path: Path, piece_bytes: int) -> Trace:
+    """`read` with the size of the pieces chosen."""
+    exact, by_external_id = False, False
+    while True:
+        decoder = RowDecoder(exact_times=exact, link_by_external_id=by_external_id)
+        try:
+            contents = _contents(path, piece_bytes, decoder)
+        except InexactTimes:
+            exact = True
+            continue
+        if by_external_id or not _lacks_links(contents.events):
+            return _trace(path, contents, by_external_id=by_external_id)
+        by_external_id = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Contents:
+    """One pass over a file."""
+
+    gatherer: Gatherer
+    pieces: Pieces
+    repairs: Repairs
+    events: Events
+
+
+def _contents(path: Path, piece_bytes: int, decoder: RowDecoder) -> _Contents:
+    repairs = Repairs()
+    gatherer = Gatherer(decoder, repairs)
+    with closing(ahead(blocks(path))) as text:
+        pieces = Pieces(str(path), text, decoder.decode, repairs, piece_bytes)
+        for rows in pieces:
+            gatherer.add(rows)
+    return _Contents(gatherer, pieces, repairs, gatherer.columns())
+
+
+def _lacks_links(events: Events) -> bool:
+    """Whether the file has launches and device activities and none of them has a correlation id."""
+    kinds = np.unique(events.category)
+    return bool(
+        Category.RUNTIME in kinds and Category.KERNEL in kinds and (events.correlation == NO_ID).all()
+    )
+
+
+def _trace(path: Path, contents: _Contents, *, by_external_id: bool) -> Trace:
+    events, gatherer = contents.events, contents.gatherer
+    if not len(events):
+        raise InputError(f"{path}: {_nothing_whole(contents)}")
+    header, base_ns = read_header(contents.pieces.header)
+    warnings = [*_warnings(contents), *_link_warnings(by_external_id, events)]
+    if header.rank is None:
+        header = replace(header, rank=rank_from_name(path))
+        warnings.append(_rank_warning(header))
+    earliest = int(events.start.min())
+    events.start[:] -= earliest
+    return Trace(
+        source=str(path),
+        events=events,
+        names=gatherer.names,
+        header=header,
+        base_ns=(base_ns or 0) + earliest,
+        thread_names=gatherer.thread_names,
+        comm_arguments=gatherer.comm_arguments,
+        shapes=gatherer.shapes,
+        truncated=contents.pieces.truncated,
+        warnings=tuple(warnings),
+    )
+
+
+def _nothing_whole(contents: _Contents) -> str:
+    if contents.pieces.truncated:
+        return "cut off before the first whole event; record it again or copy it again"
+    return "holds no timed events; expected a Kineto trace of a step (was anything recorded?)"
+
+
+def _warnings(contents: _Contents) -> list[TraceWarning]:
+    repairs, gatherer, truncated = contents.repairs, contents.gatherer, contents.pieces.truncated
+    found = [
+        (truncated, "truncated", "the file ends early: only what is whole was read"),
+        (
+            not truncated and not gatherer.window_end,
+            "no-window-end",
+            "no 'Record Window End' mark: the file was rewritten by a tool, or the recording was cut short",
+        ),
+        (
+            gatherer.no_categories,
+            "no-categories",
+            "no event says its category: the file was made without device activities, or a tool removed them",
+        ),
+        (
+            repairs.values,
+            "unreadable-values",
+            f"{_count(repairs.values, 'value')} unreadable (such as Infinity)",
+        ),
+        (
+            repairs.strings,
+            "mended-text",
+            f"{_count(repairs.strings, 'string')} with invalid characters, mended",
+        ),
+        (repairs.events, "unreadable-events", f"{_count(repairs.events, 'event')} unreadable, left out"),
+        (
+            gatherer.negative_durations,
+            "negative-durations",
+            f"{_count(gatherer.negative_durations, 'event')} with a negative duration, taken as 0",
+        ),
+    ]
+    return [TraceWarning(code, message) for there, code, message in found if there]
+
+
+def _link_warnings(by_external_id: bool, events: Events) -> list[TraceWarning]:
+    if not by_external_id:
+        return []
+    if (events.correlation == NO_ID).all():
+        message = "launches and device activities carry no correlation ids: phases are unknown"
+        return [TraceWarning("no-correlation", message)]
+    message = "no correlation ids: launches are linked to device activities by the operator's External id"
+    return [TraceWarning("linked-by-external-id", message)]
+
+
+def _rank_warning(header: Header) -> TraceWarning:
+    if header.rank is None:
+        return TraceWarning("rank-unknown", "neither the file nor its name says which rank it is")
+    return TraceWarning(
+        "rank-from-file-name", f"rank {header.rank} is taken from the file's name; the file has none"
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"one {what}" if number == 1 else f"{number} {what}s"
