@@ -56,7 +56,7 @@ def _inflate(file: BinaryIO, size: int) -> Iterator[bytes]:
             while len(block) == size or stream.unconsumed_tail:
                 yield block
                 block = stream.decompress(stream.unconsumed_tail, size)
-        except zlib_ng.error as error:  # type: ignore[misc] - its stubs declare an instance
+        except zlib_ng.error as error:  # type: ignore[misc]  # its stubs declare an instance
             raise StreamCut from error
         if block:
             yield block

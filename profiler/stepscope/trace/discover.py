@@ -1,0 +1,89 @@
+"""Which files are meant by the paths on a command line: trace files, folders of them, or globs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from glob import glob, has_magic
+from pathlib import Path
+
+from stepscope.errors import InputError
+from stepscope.trace.chunks import first_text
+
+_OWN_FILES = frozenset({"run.json", "audit.json", "fabric.json"})
+"""What a run directory holds beside its traces."""
+
+_TRACE_SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz")
+_JSON_SUFFIXES = (".json", ".json.gz")
+
+_LOOK_BYTES = 64 << 10
+_LOOKS_LIKE_TRACE = re.compile(rb'"(?:traceEvents|deviceProperties|distributedInfo|ph)"\s*:')
+
+
+def find_traces(paths: Sequence[str]) -> list[Path]:
+    """The trace files that paths name, each once, in natural order (rank2 before rank10).
+
+    A file is taken as it is. Of a folder, `*.pt.trace.json(.gz)` and whatever other JSON in it looks like a trace; its
+    subfolders are left alone, since each may be a run of its own. A path that does not exist is tried as a glob.
+    InputError where a path does not exist or no trace is found.
+    """
+    found: dict[Path, Path] = {}
+    for path in paths:
+        for trace in _traces_at(path):
+            found.setdefault(trace.resolve(), trace)
+    if not found:
+        raise InputError("no trace given; name a trace file, a run directory or a glob")
+    return sorted(found.values(), key=_natural)
+
+
+def _traces_at(given: str) -> list[Path]:
+    path = Path(given)
+    if path.is_dir():
+        return _in_folder(path)
+    if path.exists():
+        return [path]
+    matches = [Path(match) for match in glob(given, recursive=True)] if has_magic(given) else []
+    if not matches:
+        raise InputError(f"{given}: no such file or folder; name a trace file, a run directory or a glob")
+    traces = [trace for match in matches for trace in (_traces_of(match) if match.is_dir() else [match])]
+    if not traces:
+        raise InputError(
+            f"{given}: the folders it matches hold no traces (*.pt.trace.json or *.pt.trace.json.gz)"
+        )
+    return traces
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    traces = _traces_of(folder)
+    if traces:
+        return traces
+    below = [child.name for child in _listing(folder) if child.is_dir() and _traces_of(child)]
+    if below:
+        names = ", ".join(below[:3]) + (", ..." if len(below) > 3 else "")
+        raise InputError(f"{folder}: no traces in it, but in its folders ({names}); name one of them")
+    raise InputError(f"{folder}: no traces in it (*.pt.trace.json or *.pt.trace.json.gz)")
+
+
+def _traces_of(folder: Path) -> list[Path]:
+    return [path for path in _listing(folder) if path.is_file() and _is_trace(path)]
+
+
+def _listing(folder: Path) -> Iterable[Path]:
+    try:
+        return sorted(folder.iterdir(), key=_natural)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be read: {error.strerror or error}") from error
+
+
+def _is_trace(path: Path) -> bool:
+    if path.name.endswith(_TRACE_SUFFIXES):
+        return True
+    if not path.name.endswith(_JSON_SUFFIXES) or path.name in _OWN_FILES:
+        return False
+    return _LOOKS_LIKE_TRACE.search(first_text(path, _LOOK_BYTES)) is not None
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """Sorts the numbers in a path by their value."""
+    parts = re.split(r"(\d+)", str(path))
+    return [(int(part), "") if part.isdigit() and part.isascii() else (-1, part) for part in parts]
