@@ -7,8 +7,9 @@ import random
 import torch
 from torch import Tensor
 
-SENTENCES = 8_000  # about 400 kB: many times what a short run reads
+SENTENCES = 8_000  # about 400 kB
 ASCII_SIZE = 128  # every token is below this, so it is the least vocabulary a model may have
+LONGEST_BLOCK = 65_536  # a context has to fit in the text many times over
 
 # Few words and fixed word order: a model gains from the letters, then the words, then the order within seconds.
 _GRAMMAR: dict[str, tuple[str, ...]] = {
@@ -21,8 +22,8 @@ _GRAMMAR: dict[str, tuple[str, ...]] = {
     "SUBJECT": ("the NOUN", "the ADJECTIVE NOUN", "every NOUN", "NAME"),
     "OBJECT": ("a NOUN", "the ADJECTIVE NOUN", "NAME", "NUMBER NOUNs"),
     "PLACE": ("near the NOUN", "behind NAME", "under a ADJECTIVE NOUN"),
-    "NOUN": ("river", "lantern", "baker", "sparrow", "engine", "garden", "letter", "winter"),
-    "ADJECTIVE": ("quiet", "golden", "narrow", "patient", "broken", "early"),
+    "NOUN": ("river", "lantern", "baker", "sparrow", "machine", "garden", "letter", "winter"),
+    "ADJECTIVE": ("quiet", "golden", "narrow", "patient", "broken", "sudden"),
     "VERB": ("follows", "remembers", "carries", "paints", "answers", "repairs"),
     "NAME": ("Ada", "Blaise", "Emmy", "Sofia", "Leonhard"),
     "NUMBER": ("two", "three", "seven", "twelve"),

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import torch
 
 if typing.TYPE_CHECKING or __package__:
-    from .corpus import ASCII_SIZE
+    from .corpus import ASCII_SIZE, LONGEST_BLOCK
     from .gpt import PRESETS, GPTConfig
 else:  # the script was started as a plain file: its own folder is on the path
-    from corpus import ASCII_SIZE
+    from corpus import ASCII_SIZE, LONGEST_BLOCK
     from gpt import PRESETS, GPTConfig
 
 SIZES = ("layers", "heads", "embed", "block_size", "vocab_size", "dropout", "tie_weights")
@@ -125,6 +125,10 @@ def refuse_contradictions(parser: argparse.ArgumentParser, args: Flags) -> None:
             )
     if args.static_graph and args.find_unused_parameters:
         parser.error("--static-graph finds unused parameters by itself: leave --find-unused-parameters out")
+    if args.static_graph and args.accumulate > 1:  # https://github.com/pytorch/pytorch/issues/143580
+        parser.error(
+            "--static-graph fails in torch's no_sync, which --accumulate needs: leave one of them out"
+        )
 
 
 def choose_sizes(parser: argparse.ArgumentParser, args: Flags) -> GPTConfig:
@@ -137,6 +141,8 @@ def choose_sizes(parser: argparse.ArgumentParser, args: Flags) -> GPTConfig:
         parser.error(str(error))
     if config.vocab_size < ASCII_SIZE:
         parser.error(f"--vocab-size must be at least {ASCII_SIZE}, because the text is ASCII bytes")
+    if config.block_size > LONGEST_BLOCK:
+        parser.error(f"--block-size must be at most {LONGEST_BLOCK}, because the text is short")
     return config
 
 

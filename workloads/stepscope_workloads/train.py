@@ -131,7 +131,8 @@ def parallelise(model: GPT, args: Flags) -> nn.Module:
         if args.compile:
             block.compile()
         fully_shard(block, mesh=mesh, reshard_after_forward=args.zero == 3, mp_policy=precision)
-    fully_shard(model, mesh=mesh, reshard_after_forward=args.zero == 3, mp_policy=precision)
+    # The rest (embeddings, head) keeps its weights in both stages: backward starts with them.
+    fully_shard(model, mesh=mesh, mp_policy=precision)
     return model
 
 
@@ -144,7 +145,10 @@ def make_optimizer(model: nn.Module, args: Flags) -> torch.optim.Optimizer:
 
 def start_process_group(args: Flags) -> None:
     """Join the ranks that torchrun started; without torchrun, be the only one."""
-    device_id = args.device if args.device.type == "cuda" else None
+    device_id = None
+    if args.device.type == "cuda":
+        torch.cuda.set_device(args.device)
+        device_id = args.device
     if "RANK" in os.environ:
         dist.init_process_group(args.backend, device_id=device_id)
     else:
