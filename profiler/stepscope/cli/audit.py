@@ -1,7 +1,8 @@
 """Audit run directories or any Kineto traces.
 
-A PATH is a run directory, a trace that torch.profiler wrote (.json or .json.gz), a folder of traces, or a quoted glob.
-All traces together are one audit: give the ranks of one run. A run directory that has no audit.json yet gets one;
+A PATH is a run directory, a trace that torch.profiler wrote (.json, .json.gz),
+a folder of traces, or a quoted glob. All traces together are one audit: give
+the ranks of one run. A run directory that has no audit.json yet gets one;
 nothing else is written unless -o or --json names it.
 
 exit code: 0 done, 1 the verdict is one of --fail-on, 2 bad input

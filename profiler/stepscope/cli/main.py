@@ -8,26 +8,29 @@ import importlib
 import io
 import os
 import sys
+import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 
 from stepscope import __version__
 from stepscope.cli.arguments import Parser
 from stepscope.errors import InputError, StepscopeError
 
-COMMANDS = {
-    "run": "Record a training script under torchrun, without an edit to it, and audit it",
-    "audit": "Audit run directories or any Kineto traces",
-}
-"""Name to summary, the first line of the module's docstring, so that `--help` imports none of them."""
+COMMANDS = ("run", "audit")
+"""Each is the module of that name in this folder, a hyphen written as an underscore."""
 
 INTERRUPTED, BROKEN_PIPE = 130, 141
 """What a shell reports for a process that SIGINT or SIGPIPE ended."""
 
+_QUESTION = """\
+Does the gradient communication of a distributed training step hide behind
+backward compute? How much of it could, and what does the rest cost?"""
+
 _EXAMPLE = """\
 examples:
-  stepscope run --nproc-per-node 2 gpt      record the bundled workload on two ranks
-  stepscope audit traces/                   audit what torch.profiler has written
+  stepscope run --nproc-per-node 2 gpt     record the bundled workload
+  stepscope audit traces/                  audit what torch.profiler has written
 """
 
 
@@ -83,13 +86,18 @@ def _run_command(name: str, module: ModuleType, arguments: list[str]) -> int:
 
 
 def _top_parser() -> argparse.ArgumentParser:
-    commands = "\n".join(f"  {name:<8}{summary}" for name, summary in COMMANDS.items())
     parser = Parser(
         prog="stepscope",
         usage="stepscope COMMAND [options]",
-        description="Does the gradient communication of a distributed training step hide behind backward compute,\n"
-        f"how much could, and what does the rest cost?\n\ncommands:\n{commands}\n",
+        description=f"{_QUESTION}\n\ncommands:\n" + "\n".join(map(_summary, COMMANDS)),
         epilog=f"{_EXAMPLE}\nstepscope COMMAND --help tells the options of a command.",
     )
     parser.add_argument("--version", action="version", version=f"stepscope {__version__}")
     return parser
+
+
+def _summary(name: str) -> str:
+    """The first line of the command's docstring, read and not imported: help must not wait for what it doesn't use."""
+    with Path(__file__).with_name(f"{name.replace('-', '_')}.py").open(encoding="utf-8") as source:
+        text = source.readline().strip().strip('"').rstrip(".")
+    return textwrap.fill(text, 79, initial_indent=f"  {name:<15}", subsequent_indent=" " * 17)

@@ -1,0 +1,230 @@
+"""`stepscope audit` from outside: what it prints, where it writes, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from build_trace import AUTOGRAD, TraceBuilder
+from stepscope.audit.result import Audit
+from stepscope.cli.main import BROKEN_PIPE, main
+
+STEPS = range(5, 9)
+STEP_US = 1000
+
+
+def write_trace(file: Path, *, rank: int = 0, exposed_us: float = 300.0) -> Path:
+    """Four steps of 1 ms; each all-reduce of 300 us lies under backward but for its last `exposed_us`."""
+    trace = TraceBuilder(rank=rank, world_size=2)
+    for index, number in enumerate(STEPS):
+        origin = index * STEP_US
+        trace.step(number, origin, STEP_US)
+        trace.kernel("gemm", launched=origin + 40, start=origin + 100, duration=100)
+        trace.backward("MmBackward0", origin + 60, 20)
+        trace.kernel("gemm", launched=origin + 65, start=origin + 200, duration=400, thread=AUTOGRAD)
+        trace.accumulate_grad(origin + 85, 20)
+        trace.kernel("copy", launched=origin + 86, start=origin + 280, duration=10, stream=8, thread=AUTOGRAD)
+        trace.collective(
+            "allreduce",
+            launched=origin + 90,
+            start=origin + 300 + exposed_us,
+            duration=300,
+            elements=1 << 20,
+            thread=AUTOGRAD,
+        )
+        trace.optimizer(origin + 120, 30)
+        trace.kernel("adam", launched=origin + 125, start=origin + 900, duration=50)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return trace.write(file)
+
+
+@pytest.fixture
+def exposed(tmp_path: Path) -> Path:
+    """A folder with two ranks' traces whose all-reduce is exposed for 300 of 1000 us."""
+    for rank in (0, 1):
+        write_trace(tmp_path / "traces" / f"rank{rank}.json", rank=rank)
+    return tmp_path / "traces"
+
+
+@pytest.fixture
+def hidden(tmp_path: Path) -> Path:
+    return write_trace(tmp_path / "hidden" / "rank0.json", exposed_us=0.0)
+
+
+def stepscope(*arguments: str | Path, **kwargs: Any) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    command = [sys.executable, "-m", "stepscope", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **kwargs)
+
+
+def test_the_verdict_comes_first(exposed: Path) -> None:
+    done = stepscope("audit", exposed)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[:2] == [
+        "comm-bound (link): communication costs 30.0 % of the step (95 % interval 30.0 to",
+        "30.0 %); 0.0 % of gradient communication hides behind backward",
+    ]
+
+
+def test_hidden_communication_is_not_comm_bound(hidden: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", str(hidden)]) == 0
+    assert capsys.readouterr().out.startswith(
+        "comm-sensitive (hidden now): communication costs 0.0 % of the step"
+    )
+
+
+def test_json_on_standard_output_is_the_audit_and_nothing_else(
+    exposed: Path, validated: Callable[[Audit], dict[str, Any]]
+) -> None:
+    done = stepscope("audit", exposed, "--json", "-")
+    audit = msgspec.json.decode(done.stdout, type=Audit)
+    validated(audit)
+    assert audit.verdict.label == "comm-bound"
+    assert [rank.rank for rank in audit.ranks] == [0, 1]
+    assert done.stderr == ""
+
+
+def test_the_same_traces_give_the_same_bytes(exposed: Path) -> None:
+    first, second = (stepscope("audit", exposed, "--json", "-").stdout for _ in range(2))
+    assert first == second
+
+
+def test_files_are_written_and_named_last(
+    exposed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report, data = tmp_path / "report.txt", tmp_path / "audit.json"
+    assert main(["audit", str(exposed), "-o", str(report), "--json", str(data)]) == 0
+    assert capsys.readouterr().out == f"Wrote {report}\nWrote {data}\n"
+    assert report.read_text("utf-8").startswith("comm-bound")
+    assert json.loads(data.read_text("utf-8"))["schema"] == "stepscope.audit/1"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["audit.json", "report.txt", "traces"]
+
+
+def test_what_was_written_is_named_on_standard_error_when_data_is_on_standard_output(
+    exposed: Path, tmp_path: Path
+) -> None:
+    report = tmp_path / "report.txt"
+    done = stepscope("audit", exposed, "-o", report, "--json", "-")
+    assert done.stdout.startswith("{") and done.stdout.endswith("}\n")
+    assert done.stderr == f"Wrote {report}\n"
+
+
+def test_an_existing_file_is_kept_without_force(
+    exposed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = tmp_path / "report.txt"
+    report.write_text("mine")
+    assert main(["audit", str(exposed), "-o", str(report)]) == 2
+    message = f"stepscope: error: {report} exists; pass --force to replace it, or name another file\n"
+    assert capsys.readouterr().err == message
+    assert report.read_text() == "mine"
+    assert main(["audit", str(exposed), "-o", str(report), "--force"]) == 0
+    assert report.read_text("utf-8").startswith("comm-bound")
+
+
+@pytest.mark.parametrize(
+    ("label", "code", "message"),
+    [
+        ("comm-bound", 1, "stepscope: error: the verdict is comm-bound, one of --fail-on comm-bound\n"),
+        ("inconclusive, no communication", 0, ""),
+    ],
+)
+def test_fail_on_is_a_gate_that_closes_after_the_report(
+    exposed: Path, label: str, code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["audit", str(exposed), "--fail-on", label]) == code
+    shown = capsys.readouterr()
+    assert shown.err == message
+    assert shown.out.startswith("comm-bound")
+
+
+def test_thresholds_change_the_label_and_are_reported(
+    exposed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limits = ["--cost-share-threshold", "0.4", "--comm-share-threshold", "0.5"]
+    assert main(["audit", str(exposed), *limits]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("compute-bound (little communication)")
+    assert "  thresholds: cost 40.0 % and communication 50.0 % of the step\n" in text
+
+
+MISTAKES = {
+    "nothing": ([], "the following arguments are required: PATH (see `stepscope audit --help`)"),
+    "label": (
+        ["x", "--fail-on", "slow"],
+        "argument --fail-on: no label 'slow'; there are comm-bound, comm-sensitive, compute-bound, inconclusive,"
+        " no-communication, host-bound (see `stepscope audit --help`)",
+    ),
+    "share": (
+        ["x", "--cost-share-threshold", "10"],
+        "argument --cost-share-threshold: '10' is no share between 0 and 1; write 0.1 for 10 %"
+        " (see `stepscope audit --help`)",
+    ),
+    "option": (["x", "--jsn", "-"], "unrecognized arguments: --jsn - (see `stepscope audit --help`)"),
+    "report": (["x", "--report", "pdf"], "no report 'pdf'; there are json, terminal"),
+    "folder": (
+        ["x", "-o", "no/such/report.txt"],
+        "cannot write no/such/report.txt: there is no directory no/such; create it first",
+    ),
+    "directory": (["x", "-o", "."], "cannot write .: it is a directory; name a file in it"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_one_line_with_exit_code_2(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments, message = MISTAKES[name]
+    assert main(["audit", *arguments]) == 2
+    assert capsys.readouterr().err == f"stepscope: error: {message}\n"
+
+
+def test_a_missing_path_is_one_line_that_names_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["audit", "no/such/trace.json"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("stepscope: error: ") and "no/such/trace.json" in err and err.count("\n") == 1
+
+
+def test_a_run_directory_gets_its_audit_once(exposed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = {"schema": "stepscope.run/1", "command": ["train.py"]}
+    (exposed / "run.json").write_text(json.dumps(run))
+    kept = exposed / "audit.json"
+    assert main(["audit", str(exposed)]) == 0
+    assert capsys.readouterr().out.endswith(f"\nWrote {kept}\n")
+    first = json.loads(kept.read_text("utf-8"))
+    assert first["run"] == run
+    assert main(["audit", str(exposed), "--comm-share-threshold", "0.5"]) == 0
+    assert "Wrote" not in capsys.readouterr().out
+    assert json.loads(kept.read_text("utf-8")) == first
+    assert main(["audit", str(exposed), "--comm-share-threshold", "0.5", "--force"]) == 0
+    assert json.loads(kept.read_text("utf-8"))["verdict"]["thresholds"]["comm_share"] == 0.5
+
+
+def test_a_broken_run_file_is_named(exposed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (exposed / "run.json").write_text('{"schema": ')
+    assert main(["audit", str(exposed)]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"stepscope: error: cannot read {exposed / 'run.json'}: ")
+    assert err.endswith("; remove it to audit the traces alone\n")
+
+
+def test_piped_and_uncoloured_output_holds_no_escape_codes(exposed: Path) -> None:
+    assert "\x1b" not in stepscope("audit", exposed, env={**os.environ, "TERM": "xterm-256color"}).stdout
+
+
+def test_a_reader_that_leaves_early_is_no_error(exposed: Path) -> None:
+    command = [sys.executable, "-m", "stepscope", "audit", str(exposed)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == BROKEN_PIPE
