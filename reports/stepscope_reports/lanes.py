@@ -68,7 +68,7 @@ class Axis:
 
 
 def draw(step: Step, collectives: Sequence[Collective], width: int, glyphs: Glyphs) -> list[Text]:
-    """The lines of the picture, `width` wide; empty where the step has no timeline or no length."""
+    """The lines of the picture, `width` wide; empty where there is nothing to draw."""
     if step.timeline is None:
         return []
     lanes = [(name, style, _moved(getattr(step.timeline, name), step)) for name, style in _LANES]
@@ -77,23 +77,23 @@ def draw(step: Step, collectives: Sequence[Collective], width: int, glyphs: Glyp
     axis = Axis(min(start for start, _ in every), max(end for _, end in every), width - _LABEL)
     if axis.end <= axis.start:
         return []
-    lines = _scale(axis, glyphs)
-    lines += [_line(name, _compute(axis, lane, style, glyphs)) for name, style, lane in lanes if lane]
+    lines = [_line(name, _compute(axis, lane, style, glyphs)) for name, style, lane in lanes if lane]
     gradients = [one for one in collectives if one.gradient]
     for label, members in [*_rows(gradients), ("other", [one for one in collectives if not one.gradient])]:
         if members:
             lines.append(_line(label, _communication(axis, members, step, glyphs)))
-    return lines
+    return [*_scale(axis, glyphs), *lines] if lines else []
 
 
-def legend(glyphs: Glyphs) -> Text:
-    """What the characters mean."""
-    parts = (
-        (f"{glyphs.levels[-1]} compute", "cyan"),
-        (f"{glyphs.hidden} hidden behind compute", "green"),
-        (f"{glyphs.exposed} exposed", "red"),
-        (f"{glyphs.waiting} ready, not started", "dim"),
-    )
+def legend(glyphs: Glyphs, *, communication: bool) -> Text:
+    """What the characters mean; those of communication only where there is any."""
+    parts = [(f"{glyphs.levels[-1]} compute", "cyan")]
+    if communication:
+        parts += [
+            (f"{glyphs.hidden} hidden behind compute", "green"),
+            (f"{glyphs.exposed} exposed", "red"),
+            (f"{glyphs.waiting} ready, not started", "dim"),
+        ]
     return Text("   ").join(Text(text, style) for text, style in parts)
 
 

@@ -59,6 +59,8 @@ def average(audit: Audit) -> list[Text]:
     mean = figures.average([step for _, step in figures.counted(audit)])
     if mean is None:
         return []
+    if not mean.comm:
+        return _aligned([("step", mean.wall, ""), ("compute", mean.compute, "")])
     grad = mean.grad_comm
     rows: list[tuple[str, float | None, str]] = [
         ("step", mean.wall, ""),
@@ -71,8 +73,13 @@ def average(audit: Audit) -> list[Text]:
         ("      excess", mean.excess, "a better schedule could win it back"),
         ("exposed, all communication", mean.exposed, share(mean.exposed, mean.wall) + " of the step"),
         ("  host-starved part", mean.host_starved or None, "not the network's fault"),
-        ("cost of communication", mean.cost, share(mean.cost, mean.wall) + " of the step"),
+        ("cost of communication", mean.cost, "exposed less host-starved"),
     ]
+    return _aligned(rows)
+
+
+def _aligned(rows: Sequence[tuple[str, float | None, str]]) -> list[Text]:
+    """The rows whose figure is known."""
     shown = [row for row in rows if row[1] is not None]
     times = Times(value for _, value, _ in shown)
     return [
@@ -120,6 +127,9 @@ def _step_table(groups: Sequence[tuple[str, str, list[Step]]]) -> list[Text]:
     means = [(rank, name, figures.average(members)) for rank, name, members in groups]
     known = [(rank, name, mean) for rank, name, mean in means if mean is not None]
     times = Times(mean.wall for *_, mean in known)
+    if not any(mean.comm for *_, mean in known):
+        quiet = [(rank, name, times.text(mean.wall), times.text(mean.compute)) for rank, name, mean in known]
+        return table(("rank", "step", "took", "compute"), quiet)
     rows = [
         (
             rank,

@@ -35,9 +35,13 @@ def render(audit: Audit, stream: TextIO) -> None:
     console = Console(file=stream, markup=False, highlight=False, emoji=False)
     width = min(console.width, WIDEST) if console.is_terminal else WIDTH
     glyphs = lanes.ASCII if console.options.ascii_only else lanes.UNICODE
-    for line in _lines(audit, width, glyphs):
-        line.rstrip()
-        console.print(line, soft_wrap=True)
+    with console.capture() as capture:
+        for line in _lines(audit, width, glyphs):
+            line.rstrip()
+            console.print(line, soft_wrap=True)
+    stream.write(
+        capture.get()
+    )  # not through the console, which would end the process when the pipe is closed
 
 
 def _lines(audit: Audit, width: int, glyphs: lanes.Glyphs) -> Iterable[Text]:
@@ -91,17 +95,16 @@ def _measured(audit: Audit, width: int) -> list[Text]:
     ranks = audit.ranks
     steps = [step for rank in ranks for step in rank.steps]
     valid = sum(step.valid for step in steps)
-    counted = f"{valid} of {plural(len(steps), 'recorded step')} counted" if steps else "no step found"
+    counted = f"{valid} of {plural(len(steps), 'step')} counted" if steps else "no step found"
     limits = audit.verdict.thresholds
+    cost, comm = percent(limits.cost_share), percent(limits.comm_share)
+    thresholds = f"thresholds: cost {cost} and communication {comm} of the step"
     folder = common_folder([rank.source for rank in ranks])
     return [
         *paragraph(f"{_machines(ranks)}; {counted}", width),
         *([Text(f"from {shorten(folder, width - 5)}")] if folder else []),
         *tables.files(ranks, width),
-        Text(
-            f"thresholds: cost {percent(limits.cost_share)} and communication {percent(limits.comm_share)} of the step",
-            "dim",
-        ),
+        *([Text(thresholds, "dim")] if audit.verdict.label != "no communication" else []),
     ]
 
 
@@ -131,11 +134,12 @@ def _picture(audit: Audit, width: int, glyphs: lanes.Glyphs) -> Iterable[Text]:
     if chosen is None:
         return
     rank, step = chosen
-    lines = lanes.draw(step, figures.of_step(audit, rank, step), width, glyphs)
+    collectives = figures.of_step(audit, rank, step)
+    lines = lanes.draw(step, collectives, width, glyphs)
     remark = milliseconds(step.wall_ms) if step.valid else f"not counted: {clean(step.why_invalid or '')}"
     if lines:
         title = f"One step: rank {tables.name_of(rank)}, step {step.step} ({remark})"
-        yield from _section(title, [*lines, lanes.legend(glyphs)])
+        yield from _section(title, [*lines, lanes.legend(glyphs, communication=bool(collectives))])
 
 
 def _title(finding: Finding) -> str:

@@ -20,7 +20,7 @@ comm-bound (serialised): communication costs 15.0 % of the step (95 % interval
 The exposed time is an upper bound of the cost.
 
 Measured
-  2 of 2 ranks, gloo on cpu; 6 of 8 recorded steps counted
+  2 of 2 ranks, gloo on cpu; 6 of 8 steps counted
   from runs/demo
   rank   steps  comm ms  compute ms  exposed ms  file, all of it
      0  3 of 4      760       1,360         240  rank0.17530000....trace.json.gz
@@ -37,7 +37,7 @@ The average counted step
         floor                      20.0 ms  no schedule hides it
         excess                     40.0 ms  a better schedule could win it back
   exposed, all communication       60.0 ms  15.0 % of the step
-  cost of communication            60.0 ms  15.0 % of the step
+  cost of communication            60.0 ms  exposed less host-starved
 
 One step: rank 0, step 5 (400.0 ms)
   ms                 0             100            200            300
@@ -82,7 +82,6 @@ Measured
   1 file on rocm; no step found
   rank  steps  comm ms  compute ms  exposed ms  file, all of it
    n/a   none    0.000       0.111       0.000  minitoy.json.gz
-  thresholds: cost 10.0 % and communication 10.0 % of the step
 """
 
 
@@ -113,8 +112,28 @@ def test_a_recorded_run_reads_from_the_verdict_to_the_next_command() -> None:
     assert rendered(sample_audits.comm_bound()) == COMM_BOUND
 
 
-def test_no_communication_shows_no_overlap_percentage() -> None:
+def test_no_communication_shows_no_percentage() -> None:
     assert rendered(sample_audits.no_communication()) == NO_COMMUNICATION
+
+
+def test_steps_without_communication_show_their_length_alone() -> None:
+    def quiet(step: Step) -> Step:
+        return msgspec.structs.replace(
+            step, comm_ms=0.0, exposed_ms=0.0, grad=None, waterfall=None, cost_ms=None
+        )
+
+    audit = every_step(sample_audits.comm_bound(), quiet)
+    silent = msgspec.structs.replace(
+        audit, verdict=sample_audits.no_communication().verdict, collectives=[], buckets=[]
+    )
+    text = rendered(silent)
+    assert "%" not in text
+    assert section(text, "The average") == [
+        "  step                            400.0 ms",
+        "  compute                         340.0 ms",
+    ]
+    assert section(text, "Steps")[:2] == ["  rank  step   took  compute", "     0     5  400.0    340.0"]
+    assert section(text, "One step")[-1] == "  █ compute"
 
 
 SAMPLES = (sample_audits.comm_bound, sample_audits.no_communication, sample_audits.inconclusive)
@@ -170,7 +189,7 @@ def test_host_bound_stands_beside_the_label_and_the_starved_part_is_not_the_netw
     assert text.startswith("comm-bound, host-bound (serialised): ")
     assert section(text, "The average")[-2:] == [
         "    host-starved part              30.0 ms  not the network's fault",
-        "  cost of communication            30.0 ms  7.5 % of the step",
+        "  cost of communication            30.0 ms  exposed less host-starved",
     ]
 
 
@@ -223,7 +242,7 @@ def test_a_step_without_gradients_shows_no_gradient_figures() -> None:
         "  step                            400.0 ms",
         "  communication                   190.0 ms  47.5 % of the step",
         "  exposed, all communication       60.0 ms  15.0 % of the step",
-        "  cost of communication            60.0 ms  15.0 % of the step",
+        "  cost of communication            60.0 ms  exposed less host-starved",
     ]
     assert section(text, "Steps")[1].split() == [
         "0",
