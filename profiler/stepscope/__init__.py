@@ -1,7 +1,24 @@
 """Profiler and overlap auditor for distributed training steps.
 
-The command line (`stepscope --help`) is the usual way in. From Python, `stepscope.trace.reader.read` reads a trace and
-`stepscope.audit.build.audit` judges what was read; `stepscope.audit.result` describes the answer.
+The command line (`stepscope --help`) is the usual way in. From Python, `stepscope.record` records a training loop from inside;
+`stepscope.trace.reader.read` reads a trace, `stepscope.audit.build.audit` judges what was read, and `stepscope.audit.result`
+describes the answer.
 """
 
+from __future__ import annotations
+
+import typing
+
+if typing.TYPE_CHECKING:
+    from stepscope.capture.record import record as record
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """`stepscope.record` needs torch, so it is imported when it is asked for."""
+    if name == "record":
+        from stepscope.capture.record import record
+
+        return record
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
-from stepscope.capture.metadata import ProfilerCost
+from stepscope.capture.metadata import ProfilerCost, StepTime
 
 RESAMPLES = 2000
 
 
-def profiler_cost(unprofiled_ms: Sequence[float], recorded_ms: Sequence[float]) -> ProfilerCost | None:
-    """Medians of both and their ratio with a 95 % bootstrap interval; None where one of them has no step.
+def profiler_cost(times: Iterable[StepTime]) -> ProfilerCost | None:
+    """Medians of recorded and unprofiled steps and their ratio with a 95 % bootstrap interval; None where a side has no step.
 
-    The interval comes from resampling the steps of both sides (percentile bootstrap, fixed seed): with three steps a side it is
-    little more than the range of what was seen.
+    Device times where there are any, else wall times. The interval comes from resampling the steps of both sides (percentile
+    bootstrap, fixed seed): with three steps a side it is little more than the range of what was seen.
     """
-    if not unprofiled_ms or not recorded_ms:
+    by_kind: dict[str, list[float]] = {}
+    for time in times:
+        by_kind.setdefault(time.kind, []).append(time.wall_ms if time.device_ms is None else time.device_ms)
+    plain, recorded = by_kind.get("unprofiled"), by_kind.get("recorded")
+    if not plain or not recorded:
         return None
-    plain, recorded = np.asarray(unprofiled_ms, dtype=float), np.asarray(recorded_ms, dtype=float)
     random = np.random.default_rng(0)
-    ratios = np.median(random.choice(recorded, (RESAMPLES, recorded.size)), axis=1) / np.median(
-        random.choice(plain, (RESAMPLES, plain.size)), axis=1
-    )
-    low, high = np.percentile(ratios, (2.5, 97.5))
+    resampled = (np.median(random.choice(side, (RESAMPLES, len(side))), axis=1) for side in (recorded, plain))
+    low, high = np.percentile(np.divide(*resampled), (2.5, 97.5))
+    plain_ms, recorded_ms = statistics.median(plain), statistics.median(recorded)
     return ProfilerCost(
-        unprofiled_ms=statistics.median(unprofiled_ms),
-        recorded_ms=statistics.median(recorded_ms),
-        ratio=statistics.median(recorded_ms) / statistics.median(unprofiled_ms),
+        unprofiled_ms=plain_ms,
+        recorded_ms=recorded_ms,
+        ratio=recorded_ms / plain_ms,
         ratio_ci=(float(low), float(high)),
-        unprofiled_steps=len(unprofiled_ms),
-        recorded_steps=len(recorded_ms),
+        unprofiled_steps=len(plain),
+        recorded_steps=len(recorded),
     )

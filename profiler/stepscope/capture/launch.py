@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -20,6 +19,8 @@ from stepscope.capture import config as capture_config
 from stepscope.capture.config import CaptureConfig
 
 POLL_SECONDS = 0.2
+KINETO_SILENT = "6"
+"""Above all of its levels, see ILoggerObserver.h in pytorch/kineto."""
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -108,13 +109,13 @@ def _forwarding(child: subprocess.Popen[bytes]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def rank_environment(
-    environment: Mapping[str, str], processes: int | None
-) -> tuple[dict[str, str], list[str]]:
-    """The environment to launch in and the names set in it here.
+def rank_environment(environment: Mapping[str, str], processes: int | None, gpus: int) -> dict[str, str]:
+    """The environment to launch in: the user's, with what torchrun would set, and a quiet profiler.
 
-    torchrun gives each of several ranks one OpenMP thread where the user said nothing, and a banner; here it has none.
+    torchrun gives each of several ranks one OpenMP thread where the user said nothing, and prints a banner; here it prints none.
+    Kineto writes two lines a recording to standard error; its errors are of interest only where there is a device to trace.
     """
-    if "OMP_NUM_THREADS" in environment or processes == 1:
-        return dict(environment), []
-    return {**os.environ, **environment, "OMP_NUM_THREADS": "1"}, ["OMP_NUM_THREADS"]
+    settings = {} if processes == 1 else {"OMP_NUM_THREADS": "1"}
+    if not gpus:
+        settings["KINETO_LOG_LEVEL"] = KINETO_SILENT
+    return {**settings, **environment}

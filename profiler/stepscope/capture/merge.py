@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
 from stepscope import __version__
+from stepscope.capture.config import CaptureConfig
 from stepscope.capture.cost import profiler_cost
-from stepscope.capture.launch import LaunchStatus
-from stepscope.capture.metadata import (
-    RUN_FILE,
-    ProfilerCost,
-    RankMetadata,
-    RankRecord,
-    RunMetadata,
-    write_json,
-)
+from stepscope.capture.metadata import RUN_FILE, RankMetadata, RankRecord, RunMetadata, write_json
 
-OTHER_NODES_SECONDS = 30.0
-"""How long the writer waits for the ranks of other nodes that share its storage."""
+OTHERS_SECONDS = 30.0
+"""How long the writer waits for ranks that share its storage: those of other nodes, or those that no launcher waited for."""
 
 
 @dataclass(frozen=True)
@@ -31,101 +25,101 @@ class Command:
 
     arguments: list[str]
     script: str
-    started: str
-    warmup: int
-    steps: int
-    with_stack: bool
-    launch_id: str
-    set_by_launcher: list[str]
+    started: datetime
+    config: CaptureConfig
+    known_environment: frozenset[str]
+    """Names of the variables that the user had set."""
 
 
 def rank_files(run_dir: Path) -> list[RankMetadata]:
     """What the ranks have written of themselves so far, in the order of ranks."""
-    found = [
-        msgspec.json.decode(path.read_bytes(), type=RankMetadata) for path in run_dir.glob("rank*.meta.json")
-    ]
-    return sorted(found, key=lambda rank: rank.rank)
+    files = [path for path in run_dir.glob("rank*.meta.json") if path.exists()]
+    return sorted(
+        (msgspec.json.decode(path.read_bytes(), type=RankMetadata) for path in files),
+        key=lambda rank: rank.rank,
+    )
 
 
-def merge(run_dir: Path, command: Command, outcome: LaunchStatus) -> RunMetadata | None:
-    """Write run.json and take the ranks' files away; None where another node of this storage does it, or no rank ever began."""
+def merge(
+    run_dir: Path, command: Command, exit_codes: Mapping[int, int], *, local_ranks: int = 0
+) -> RunMetadata | None:
+    """Write run.json and take the ranks' files away; None where another node of this storage does it, or no rank ever began.
+
+    exit_codes: of the ranks that failed. local_ranks: how many ranks of this launch to wait for, where nobody has yet.
+    """
     ranks = rank_files(run_dir)
-    if not ranks or ranks[0].launch_id != command.launch_id:
+    if not ranks or ranks[0].launch_id != command.config.launch_id:
         return None
-    ranks = _with_other_nodes(run_dir, command.launch_id)
-    run = _run(command, ranks, {failure.rank: failure.exit_code for failure in outcome.failures})
+    ranks = _awaited(run_dir, command.config.launch_id, local_ranks)
+    run = _run(command, ranks, exit_codes)
     write_json(run_dir / RUN_FILE, run)
     for path in run_dir.glob("rank*.meta.json"):
         path.unlink()
     return run
 
 
-def _with_other_nodes(run_dir: Path, launch_id: str) -> list[RankMetadata]:
-    deadline = time.monotonic() + OTHER_NODES_SECONDS
+def _awaited(run_dir: Path, launch_id: str, local_ranks: int) -> list[RankMetadata]:
+    deadline = time.monotonic() + OTHERS_SECONDS
     while True:
         ranks = rank_files(run_dir)
-        if all(rank.state == "ended" or rank.launch_id == launch_id for rank in ranks):
+        ended = [rank for rank in ranks if rank.state == "ended"]
+        ours = sum(rank.launch_id == launch_id for rank in ended)
+        # torchrun has waited for its own ranks: one of them that has not said that it ended never will
+        others_running = any(rank.launch_id != launch_id and rank.state != "ended" for rank in ranks)
+        if (ours >= local_ranks and not others_running) or time.monotonic() > deadline:
             return ranks
-        if time.monotonic() > deadline:
-            return ranks
-        time.sleep(0.2)
+        time.sleep(0.1)
 
 
-def _run(command: Command, ranks: Sequence[RankMetadata], exit_codes: dict[int, int]) -> RunMetadata:
-    first = ranks[0]
-    recorded = [set(rank.recorded_steps) for rank in ranks if rank.trace is not None]
-    source = next((rank for rank in ranks if rank.trace is not None), first)
+def _run(command: Command, ranks: Sequence[RankMetadata], exit_codes: Mapping[int, int]) -> RunMetadata:
+    traced = [rank for rank in ranks if rank.trace is not None]
+    source = (traced or ranks)[0]
+    silent = [rank for rank in exit_codes if rank not in {known.rank for known in ranks}]
     return RunMetadata(
         stepscope=__version__,
         command=command.arguments,
         script=command.script,
-        started=command.started,
+        started=command.started.isoformat(timespec="seconds"),
         world_size=max(rank.world_size for rank in ranks),
         backend=source.backend,
         hosts=list(dict.fromkeys(rank.host for rank in ranks)),
-        versions=first.versions,
-        environment=first.environment,
-        set_by_launcher=command.set_by_launcher,
-        warmup=command.warmup,
-        steps=command.steps,
-        with_stack=command.with_stack,
-        recorded_steps=sorted(set.intersection(*recorded)) if recorded else [],
+        versions=source.versions,
+        environment=source.environment,
+        set_by_launcher=[name for name in source.environment if name not in command.known_environment],
+        warmup=command.config.warmup,
+        steps=command.config.steps,
+        with_stack=command.config.with_stack,
+        recorded_steps=sorted(set.intersection(*(set(rank.recorded_steps) for rank in traced)))
+        if traced
+        else [],
         optimizers=source.optimizers,
         skipped_by_grad_scaler=source.skipped_by_grad_scaler,
-        profiler_cost=_cost(ranks),
+        profiler_cost=profiler_cost(time for rank in ranks for time in rank.step_times),
         ddp=source.ddp,
         fsdp=source.fsdp,
-        ranks=[_record(rank, exit_codes.get(rank.rank)) for rank in ranks],
+        ranks=[
+            *(_record(rank, exit_codes.get(rank.rank)) for rank in ranks),
+            *(RankRecord(rank=rank, status="failed", exit_code=exit_codes[rank]) for rank in silent),
+        ],
     )
 
 
 def _record(rank: RankMetadata, exit_code: int | None) -> RankRecord:
-    status = "ended" if rank.state == "ended" and exit_code is None else "failed"
+    ended = rank.state == "ended"
     return RankRecord(
         rank=rank.rank,
+        status="ended" if ended and exit_code is None and rank.error is None else "failed",
+        exit_code=exit_code,
         local_rank=rank.local_rank,
         host=rank.host,
         device=rank.device,
-        status=status,
-        exit_code=exit_code,
-        steps_seen=rank.steps_seen if rank.state == "ended" else None,
+        steps_seen=rank.steps_seen if ended else None,
+        ended_ns=rank.written_ns if ended else None,
         trace=rank.trace,
         recorded_steps=rank.recorded_steps,
         unfinished_step=rank.unfinished_step,
         problem=rank.problem,
         error=rank.error,
         step_times=rank.step_times,
-        profiler_cost=rank.profiler_cost,
+        profiler_cost=profiler_cost(rank.step_times),
     )
-
-
-def _cost(ranks: Sequence[RankMetadata]) -> ProfilerCost | None:
-    def times(kind: str) -> list[float]:
-        return [
-            time.wall_ms if time.device_ms is None else time.device_ms
-            for rank in ranks
-            for time in rank.step_times
-            if time.kind == kind
-        ]
-
-    return profiler_cost(times("unprofiled"), times("recorded"))

@@ -96,8 +96,10 @@ class RankMetadata(msgspec.Struct, frozen=True, kw_only=True):
     launch_id: str
     state: str
     """running, recorded (the measuring is over, the script runs on), or ended."""
+    written_ns: int
+    """Time of day in ns."""
     steps_seen: int
-    """Training steps that the script had made when this was written."""
+    """Training steps that the script had made by then."""
     device: str
     backend: str | None
     trace: str | None = None
@@ -113,7 +115,6 @@ class RankMetadata(msgspec.Struct, frozen=True, kw_only=True):
     skipped_by_grad_scaler: list[int] = []
     """Steps that a GradScaler left out because of infinities; they count as training steps."""
     step_times: list[StepTime] = []
-    profiler_cost: ProfilerCost | None = None
     ddp: list[DdpModule] = []
     fsdp: list[FsdpModule] = []
     versions: dict[str, str] = {}
@@ -124,13 +125,17 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What differs from rank to rank."""
 
     rank: int
-    local_rank: int
-    host: str
-    device: str
     status: str
-    """ended, failed, or missing."""
+    """ended or failed."""
     exit_code: int | None = None
+    """As torchrun saw it; a negative one is a signal's number."""
+    local_rank: int | None = None
+    host: str | None = None
+    device: str | None = None
     steps_seen: int | None = None
+    """Training steps made in all; absent where the rank could not say."""
+    ended_ns: int | None = None
+    """Time of day in ns at which the script ended."""
     trace: str | None = None
     recorded_steps: list[int] = []
     unfinished_step: int | None = None
@@ -154,8 +159,9 @@ class RunMetadata(msgspec.Struct, frozen=True, kw_only=True):
     hosts: list[str]
     versions: dict[str, str]
     environment: dict[str, str]
-    """Variables that change overlap; those set by the launcher are named in `set_by_launcher`."""
+    """Variables that change overlap, as the ranks had them."""
     set_by_launcher: list[str] = []
+    """Those of them that the user had not set: they are torchrun's defaults, or ours."""
     warmup: int
     steps: int
     with_stack: bool

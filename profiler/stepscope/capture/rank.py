@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import runpy
-import signal
 import sys
 import types
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 
 from stepscope.capture import config as capture_config
 from stepscope.capture.config import CaptureConfig
@@ -25,7 +24,7 @@ def main() -> None:
     del sys.argv[0]
     recorder = Recorder(config)
     recorder.install()
-    _finish_before_abrupt_ends(recorder)
+    _finish_before_abrupt_end(recorder)
     error: str | None = None
     try:
         if config.module:
@@ -65,29 +64,16 @@ def _run_module(name: str) -> None:
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
-def _finish_before_abrupt_ends(recorder: Recorder) -> None:
-    """Keep the recording where neither `finally` nor `atexit` would run: os._exit, and SIGTERM from torchrun."""
-    leave = os._exit
-    pid = os.getpid()
+def _finish_before_abrupt_end(recorder: Recorder) -> None:
+    """os._exit runs neither `finally` nor `atexit`."""
+    leave, pid = os._exit, os.getpid()
 
     def exit_after_finishing(status: int) -> None:
         if os.getpid() == pid:
             recorder.finish(None if status == 0 else f"os._exit({status})")
         leave(status)
 
-    def finish_and_die(number: int, _frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        recorder.finish(f"{signal.Signals(number).name} from the launcher")
-        os.kill(pid, number)
-
-    def guard(recording: bool) -> None:
-        # Only for those few steps: a rank that hangs in a collective can't run a handler, and must die of the signal.
-        current, wanted = signal.getsignal(signal.SIGTERM), finish_and_die if recording else signal.SIG_DFL
-        if current in (signal.SIG_DFL, finish_and_die):
-            signal.signal(signal.SIGTERM, wanted)
-
     os._exit = exit_after_finishing  # type: ignore[assignment]
-    recorder.while_recording = guard
 
 
 def _without_our_frames(traceback: TracebackType | None) -> TracebackType | None:

@@ -7,7 +7,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -124,11 +125,12 @@ class OtherProfilers:
             undo()
         self._undo.clear()
 
-    def ours(self, action: Callable[[], None]) -> None:
-        """Run something that starts or stops our own profiler."""
+    @contextmanager
+    def ours(self) -> Iterator[None]:
+        """What happens inside is done to our own profiler."""
         self._is_ours = True
         try:
-            action()
+            yield
         finally:
             self._is_ours = False
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import uuid
 from collections.abc import Callable
@@ -27,14 +28,17 @@ from stepscope.capture.config import DEFAULT_STEPS, DEFAULT_WARMUP, CaptureConfi
 from stepscope.capture.launch import LaunchStatus, launch, rank_environment
 from stepscope.capture.merge import Command, merge, rank_files
 from stepscope.capture.metadata import RunMetadata
+from stepscope.capture.outcome import what_failed, what_is_missing
 from stepscope.capture.rundir import default_name, make_run_dir
-from stepscope.capture.target import CPU_PROCESSES, find_target
+from stepscope.capture.target import CPU_PROCESSES, Target, find_target
 from stepscope.cli.arguments import Parser, add_output_options
+from stepscope.cli.audit import AUDIT_FILE, audit_paths, deliver, find_report
 from stepscope.cli.output import refuse_existing
 from stepscope.cli.progress import progress_bar
 from stepscope.errors import InputError
 
 OWN_OPTIONS = ("out", "warmup", "steps", "with_stack", "stop", "json", "force")
+ONE_NODE = ("1", "1:1")
 
 
 def execute_raw(argv: list[str]) -> int:
@@ -45,33 +49,25 @@ def execute_raw(argv: list[str]) -> int:
     started = datetime.now(UTC)
     args = _parse(argv)
     target = find_target(args.training_script, module=args.module)
-    processes = _processes(args)
+    gpus = _gpus()
+    processes = _processes(args, gpus)
     run_dir = Path(args.out or default_name(started))
     refuse_existing((args.json,), force=args.force)
-    one_node = args.nnodes in ("1", "1:1")
-    make_run_dir(run_dir, started, force=args.force, shared=not one_node)
-    environment, set_here = rank_environment(os.environ, processes)
+    make_run_dir(run_dir, started, force=args.force, shared=args.nnodes not in ONE_NODE)
     command = Command(
         arguments=["stepscope", "run", *argv],
         script=target.name,
-        started=started.isoformat(timespec="seconds"),
-        warmup=args.warmup,
-        steps=args.steps,
-        with_stack=args.with_stack,
-        launch_id=uuid.uuid4().hex,
-        set_by_launcher=set_here,
+        started=started,
+        config=_config(args, run_dir, target),
+        known_environment=frozenset(os.environ),
     )
-    config = CaptureConfig(
-        run_dir=str(run_dir.resolve()),
-        warmup=args.warmup,
-        steps=args.steps,
-        with_stack=args.with_stack,
-        stop=args.stop,
-        launch_id=command.launch_id,
-        module=target.module,
+    outcome = launch(
+        _torchrun_arguments(args, target.name),
+        command.config,
+        rank_environment(os.environ, processes, gpus),
+        _progress(run_dir),
     )
-    outcome = launch(_torchrun_arguments(args, target.name), config, environment, _progress(run_dir))
-    run = merge(run_dir, command, outcome)
+    run = merge(run_dir, command, {failure.rank: failure.exit_code for failure in outcome.failures})
     return _conclude(run, outcome, run_dir, args.json)
 
 
@@ -126,12 +122,27 @@ def _torchrun_arguments(args: argparse.Namespace, script: str) -> dict[str, Any]
     return {name: value for name, value in ours.items() if name not in OWN_OPTIONS}
 
 
-def _processes(args: argparse.Namespace) -> int | None:
+def _config(args: argparse.Namespace, run_dir: Path, target: Target) -> CaptureConfig:
+    return CaptureConfig(
+        run_dir=str(run_dir.resolve()),
+        warmup=args.warmup,
+        steps=args.steps,
+        with_stack=args.with_stack,
+        stop=args.stop,
+        launch_id=uuid.uuid4().hex,
+        module=target.module,
+    )
+
+
+def _gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def _processes(args: argparse.Namespace, gpus: int) -> int | None:
     """Settle the number of processes a node; None where torchrun has to find it out (auto, gpu, ...)."""
     if args.nproc_per_node is None:
-        import torch
-
-        gpus = torch.cuda.device_count()
         args.nproc_per_node = str(gpus or CPU_PROCESSES)
         kind = "one for each GPU" if gpus else "on the CPU, as there is no GPU"
         _say(f"{args.nproc_per_node} processes ({kind}); --nproc-per-node sets another number")
@@ -156,15 +167,25 @@ def _progress(run_dir: Path) -> Callable[[], None]:
 
 
 def _conclude(run: RunMetadata | None, outcome: LaunchStatus, run_dir: Path, json: str | None) -> int:
-    if run is not None and any(rank.trace is not None for rank in run.ranks):
-        try:
-            from stepscope.cli.audit import AUDIT_FILE, audit_paths, deliver, find_report
-        except ModuleNotFoundError:  # TODO: the trace reader is on its way
-            _say(f"recorded into {run_dir}")
-            return 0
+    """Audit what there is, then say what went wrong, if anything did."""
+    traced = run is not None and any(rank.trace for rank in run.ranks)
+    missing, failed = what_is_missing(run), what_failed(outcome, run, run_dir)
+    if traced:
+        if missing is not None:
+            _say(missing)
         with progress_bar("auditing") as progress:
             made = audit_paths([str(run_dir)], progress=progress)
         deliver(made, find_report("terminal"), json=json, kept=run_dir / AUDIT_FILE)
+    elif not any(run_dir.iterdir()):
+        run_dir.rmdir()
+    if failed is not None:
+        raise InputError(failed)
+    if outcome.kind == "signal":
+        return 128 + signal.Signals[outcome.message]
+    if run is not None and not traced:
+        raise InputError(missing or "no step was recorded")
+    if run is None:
+        _say(f"the node of rank 0 writes the results into {run_dir}")
     return 0
 
 
