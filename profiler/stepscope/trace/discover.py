@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from glob import glob, has_magic
+from glob import has_magic, iglob
 from pathlib import Path
 
 from stepscope.errors import InputError
@@ -14,7 +14,8 @@ _OWN_FILES = frozenset({"run.json", "audit.json", "fabric.json"})
 """What a run directory holds beside its traces."""
 
 _TRACE_SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz")
-_JSON_SUFFIXES = (".json", ".json.gz")
+_NAMES = "*.pt.trace.json or *.pt.trace.json.gz"
+_JSON_SUFFIXES = (".json", ".gz")
 
 _LOOK_BYTES = 64 << 10
 _LOOKS_LIKE_TRACE = re.compile(rb'"(?:traceEvents|deviceProperties|distributedInfo|ph)"\s*:')
@@ -24,11 +25,14 @@ def find_traces(paths: Sequence[str]) -> list[Path]:
     """The trace files that paths name, each once, in natural order (rank2 before rank10).
 
     A file is taken as it is. Of a folder, `*.pt.trace.json(.gz)` and whatever other JSON in it looks like a trace; its
-    subfolders are left alone, since each may be a run of its own. A path that does not exist is tried as a glob.
+    subfolders are left alone, since each may be a run of its own. A path that does not exist is tried as a glob, and
+    of its matches likewise what looks like a trace.
     InputError where a path does not exist or no trace is found.
     """
     found: dict[Path, Path] = {}
     for path in paths:
+        if len(paths) > 1 and Path(path).name in _OWN_FILES:
+            continue  # "run/*", spelled out by the shell
         for trace in _traces_at(path):
             found.setdefault(trace.resolve(), trace)
     if not found:
@@ -42,14 +46,14 @@ def _traces_at(given: str) -> list[Path]:
         return _in_folder(path)
     if path.exists():
         return [path]
-    matches = [Path(match) for match in glob(given, recursive=True)] if has_magic(given) else []
+    matches = [Path(match) for match in iglob(given, recursive=True)] if has_magic(given) else []
     if not matches:
         raise InputError(f"{given}: no such file or folder; name a trace file, a run directory or a glob")
-    traces = [trace for match in matches for trace in (_traces_of(match) if match.is_dir() else [match])]
+    folders = [match for match in matches if match.is_dir()]
+    traces = [match for match in matches if match not in folders and _is_trace(match)]
+    traces += [trace for folder in folders for trace in _traces_of(folder)]
     if not traces:
-        raise InputError(
-            f"{given}: the folders it matches hold no traces (*.pt.trace.json or *.pt.trace.json.gz)"
-        )
+        raise InputError(f"{given}: nothing that it matches is a trace ({_NAMES})")
     return traces
 
 
@@ -61,7 +65,7 @@ def _in_folder(folder: Path) -> list[Path]:
     if below:
         names = ", ".join(below[:3]) + (", ..." if len(below) > 3 else "")
         raise InputError(f"{folder}: no traces in it, but in its folders ({names}); name one of them")
-    raise InputError(f"{folder}: no traces in it (*.pt.trace.json or *.pt.trace.json.gz)")
+    raise InputError(f"{folder}: no traces in it ({_NAMES})")
 
 
 def _traces_of(folder: Path) -> list[Path]:
