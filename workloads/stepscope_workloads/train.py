@@ -33,10 +33,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Read the flags, join the other ranks, train, leave."""
     args = parse_flags(argv)
     start_process_group(args)
-    try:
-        train(args)
-    finally:
-        dist.destroy_process_group()
+    train(args)
+    dist.destroy_process_group()  # not after a failure: the other ranks may be waiting in a collective
 
 
 def train(args: Flags) -> None:
