@@ -34,8 +34,8 @@ The average counted step
       hidden by backward          120.0 ms  66.7 %
       hidden by other compute       0.0 ms  0.0 %
       exposed                      60.0 ms  33.3 %
-        floor                      20.0 ms  no schedule hides it
-        excess                     40.0 ms  a better schedule could win it back
+      floor                        20.0 ms  the least any schedule exposes
+      excess                       40.0 ms  what a better schedule could win back
   exposed, all communication       60.0 ms  15.0 % of the step
   cost of communication            60.0 ms  exposed less host-starved
 

@@ -1,0 +1,121 @@
+"""Every command in the README does what the README says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+README = (REPOSITORY / "README.md").read_text("utf-8")
+COMMANDS = [
+    line for block in re.findall(r"^```sh\n(.*?)^```", README, re.M | re.S) for line in block.splitlines()
+]
+OUTPUTS = dict(re.findall(r"^<!-- output of: (.*?) -->\n```text\n(.*?)^```", README, re.M | re.S))
+SET_UP = ("git clone ", "pip install ")
+AUDITS = [line for line in COMMANDS if line.startswith("stepscope audit ")]
+RUNS = [line for line in COMMANDS if line.startswith("stepscope run ")]
+
+
+def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The command as a user types it in an activated environment."""
+    binaries = str(Path(sys.executable).parent)
+    environment = {**os.environ, "PATH": binaries + os.pathsep + os.environ["PATH"]}
+    return subprocess.run(
+        ["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `make demo` leaves: its own recipe, run with this environment."""
+    folder = tmp_path_factory.mktemp("demo")
+    recipe = subprocess.run(
+        ["make", "--dry-run", "--silent", "demo", "OUT=runs/demo"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    done = shell(recipe.stdout.splitlines()[-1].replace(".venv/bin/", ""), folder)
+    assert done.returncode == 0, done.stderr
+    (folder / "stdout.txt").write_text(done.stdout, "utf-8")
+    return folder
+
+
+def test_every_command_is_one_of_those_that_run_below() -> None:
+    known = {"make demo", *AUDITS, *RUNS}
+    assert [line for line in COMMANDS if line not in known and not line.startswith(SET_UP)] == []
+    assert COMMANDS[1] == "make demo"
+
+
+def test_the_extras_that_it_installs_exist() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
+    named = set(re.findall(r"pip install '\.\[(.*?)\]'", README))
+    assert named and named <= set(project["optional-dependencies"])
+
+
+def test_the_files_that_it_points_to_exist() -> None:
+    targets = re.findall(r"\]\(([^)#]+)\)", README)
+    assert [target for target in targets if not (REPOSITORY / target).exists()] == []
+
+
+@pytest.mark.parametrize("command", OUTPUTS)
+def test_the_outputs_that_it_shows_fit_80_columns_and_start_with_a_verdict(command: str) -> None:
+    assert command in COMMANDS
+    lines = OUTPUTS[command].splitlines()
+    assert max(map(cell_len, lines)) <= 80
+    assert re.match(r"(comm-bound|comm-sensitive|compute-bound|inconclusive) \(", lines[0])
+    assert "Measured" in lines
+
+
+@pytest.mark.slow
+def test_the_demo_records_two_ranks_and_prints_what_the_readme_shows(recorded: Path) -> None:
+    text = (recorded / "stdout.txt").read_text("utf-8")
+    assert "2 of 2 ranks, gloo on cpu" in text
+    titles = [line for line in OUTPUTS["make demo"].splitlines() if line and line[0].isupper()]
+    shown = [line.split(" (")[0].split(":")[0] for line in titles]
+    assert [title for title in shown if f"\n{title}" not in f"\n{text}"] == []
+    audit = json.loads((recorded / "runs/demo/audit.json").read_text("utf-8"))
+    assert audit["verdict"]["label"] in text
+    assert audit["verdict"]["overlap_backward"] > 0
+    assert len(audit["buckets"]) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", AUDITS)
+def test_an_audit_of_existing_traces(command: str, recorded: Path, tmp_path: Path) -> None:
+    traces = tmp_path / "traces"
+    traces.mkdir()
+    for trace in (recorded / "runs/demo").glob("*.json.gz"):
+        shutil.copy(trace, traces)
+    done = shell(command, tmp_path)
+    label = json.loads((recorded / "runs/demo/audit.json").read_text("utf-8"))["verdict"]["label"]
+    gated = "--fail-on" in command and label in command
+    assert done.returncode == (1 if gated else 0), done.stderr
+    assert done.stdout.startswith(f"{label} (")
+    if "--json audit.json" in command:
+        assert json.loads((tmp_path / "audit.json").read_text("utf-8"))["schema"] == "stepscope.audit/1"
+        assert done.stdout.endswith("\nWrote audit.json\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", RUNS)
+def test_a_recorded_run(command: str, tmp_path: Path) -> None:
+    shutil.copy(REPOSITORY / "tests/data/scripts/ddp.py", tmp_path / "train.py")
+    done = shell(command, tmp_path)
+    assert done.returncode == 0, done.stderr
+    (kept,) = tmp_path.glob("stepscope-run-*/audit.json")
+    audit = json.loads(kept.read_text("utf-8"))
+    assert [rank["rank"] for rank in audit["ranks"]] == [0, 1]
+    if "--bucket-cap-mb 1000" in command:
+        assert [bucket["bucket"] for bucket in audit["buckets"]] == [0]
+        assert audit["verdict"]["overlap_backward"] < 0.05
