@@ -15,7 +15,8 @@ from stepscope.trace.mend import Repairs
 from stepscope.trace.rows import Arguments, Instant, Metadata, RowDecoder, Span
 from stepscope.trace.times import nanoseconds, raw_nanoseconds
 
-UNCATEGORISED = 254
+_DROPPED = 255
+_UNCATEGORISED = 254
 """Category of events that say none, until the whole file was seen."""
 
 # Kineto's ActivityType names (libkineto/include/ActivityType.h), lower case; the first profilers of
@@ -46,11 +47,14 @@ _SPELLINGS = {
 _CATEGORIES: dict[str, int] = {
     **_SPELLINGS,
     **{name.capitalize(): category for name, category in _SPELLINGS.items()},
-    "": UNCATEGORISED,
+    "": _UNCATEGORISED,
 }
-_ON_DEVICE = (Category.KERNEL, Category.MEMCPY, Category.MEMSET, Category.CUDA_SYNC)
+_ON_DEVICE = np.zeros(256, dtype=np.bool_)
+"""By category, whether it is an activity of the device."""
+_ON_DEVICE[[Category.KERNEL, Category.MEMCPY, Category.MEMSET, Category.CUDA_SYNC]] = True
 
-_SHAPED = (
+
+_COMMUNICATES = (
     "c10d::",
     "gloo:",
     "nccl:",
@@ -60,7 +64,7 @@ _SHAPED = (
     "torch::autograd::AccumulateGrad",
     "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad",
 )
-"""Names, by their beginnings, of the operators whose shapes are kept."""
+"""Names, by their beginnings, of the operators whose communication arguments and shapes are kept."""
 
 _THREAD_NAME = re.compile(r"thread -?\d+ \((.*)\)", re.DOTALL)
 _LAST_NUMBER = re.compile(r"(?:^|\s)(-?\d+)\s*$")
@@ -96,8 +100,8 @@ class Gatherer:
         self._repairs = repairs
         self._names = _Numbering()
         self._threads = _Numbering()
-        self._shaped: list[bool] = []
-        """For each name, whether its shapes are kept."""
+        self._communicates: list[bool] = []
+        """For each name, whether its arguments are kept."""
         self._parts: list[tuple[NDArray[Any], ...]] = []
         self._count = 0
 
@@ -108,51 +112,57 @@ class Gatherer:
 
     def add(self, rows: list[Any]) -> None:
         """Take the rows of one piece, in the order of the file."""
-        for row in [row for row in rows if type(row) is Metadata or type(row) is Instant]:
-            if isinstance(row, Instant):
-                self.window_end |= row.name == _WINDOW_END
-            elif row.name == "thread_name":
-                self._name_thread(row)
-        span_type, categories = self._decoder.span_type, _CATEGORIES
-        spans = [row for row in rows if type(row) is span_type and row.cat in categories]
-        spans, start = self._with_times(spans)
+        span_type, category_of = self._decoder.span_type, _CATEGORIES.get
+        spans: list[Span] = [row for row in rows if type(row) is span_type]
+        if len(spans) < len(rows):
+            self._add_others([row for row in rows if type(row) is not span_type])
+        category = np.array([category_of(span.cat, _DROPPED) for span in spans], dtype=np.uint8)
+        wanted = category != _DROPPED
+        if not wanted.all():
+            spans, category = list(compress(spans, wanted)), category[wanted]
         if spans:
-            self._add_spans(spans, start)
+            self._add_spans(spans, category)
 
-    def _with_times(self, spans: list[Span]) -> tuple[list[Span], NDArray[np.int64]]:
-        """The spans whose start can be read, and their starts."""
+    def _add_others(self, rows: list[Any]) -> None:
+        for row in rows:
+            if type(row) is Metadata and row.name == "thread_name":
+                self._name_thread(row)
+            elif type(row) is Instant:
+                self.window_end |= row.name == _WINDOW_END
+
+    def _add_spans(self, spans: list[Span], category: NDArray[np.uint8]) -> None:
         given = [span.ts for span in spans]
         start, readable = raw_nanoseconds(given) if self._decoder.exact_times else nanoseconds(given)
-        if readable.all():
-            return spans, start
-        self._repairs.events += int((~readable).sum())
-        return list(compress(spans, readable)), start[readable]
-
-    def _add_spans(self, spans: list[Span], start: NDArray[np.int64]) -> None:
+        if not readable.all():
+            self._repairs.events += int((~readable).sum())
+            spans, category, start = list(compress(spans, readable)), category[readable], start[readable]
         duration, _ = nanoseconds([span.dur for span in spans])
-        self.negative_durations += int((duration < 0).sum())
-        category = np.array([_CATEGORIES[span.cat] for span in spans], dtype=np.uint8)
-        number_of = self._names
-        name = np.array([number_of[span.name] for span in spans], dtype=np.int32)
+        if len(duration) and duration.min() < 0:
+            self.negative_durations += int((duration < 0).sum())
+            duration = np.maximum(duration, 0)
+        names = self._names
+        name = np.array([names[span.name] for span in spans], dtype=np.int32)
         pid = self._numbers([span.pid for span in spans])
         tid = self._numbers([span.tid for span in spans])
-        arguments = [span.args or _NO_ARGUMENTS for span in spans]
-        correlation = _integers([given.correlation for given in arguments])
-        device, stream = _places(category, spans, arguments)
-        self._parts.append(
-            (category, name, start, np.maximum(duration, 0), pid, tid, correlation, device, stream)
-        )
-        self._keep_arguments(name, arguments)
+        links = _links(spans, category)
+        self._parts.append((category, name, start, duration, pid, tid, *links))
+        self._keep_arguments(spans, category, name)
         self._count += len(spans)
 
-    def _keep_arguments(self, name: NDArray[np.int32], arguments: list[Arguments]) -> None:
-        for row in [row for row, given in enumerate(arguments) if given.collective is not None]:
-            self.comm_arguments[self._count + row] = _comm_arguments(arguments[row])
-        for text in islice(self._names, len(self._shaped), None):
-            self._shaped.append(text.startswith(_SHAPED))
-        for row in np.flatnonzero(np.array(self._shaped)[name]).tolist():
-            shapes = _shapes(arguments[row])
-            if shapes is not None:
+    def _keep_arguments(
+        self, spans: list[Span], category: NDArray[np.uint8], name: NDArray[np.int32]
+    ) -> None:
+        """Communication arguments and shapes of the rows that have them: device activities, operators of some names."""
+        for text in islice(self._names, len(self._communicates), None):
+            self._communicates.append(text.startswith(_COMMUNICATES))
+        communicates = np.array(self._communicates)[name]
+        for row in np.flatnonzero(communicates | _ON_DEVICE[category]).tolist():
+            arguments = spans[row].args
+            if arguments is None:
+                continue
+            if arguments.collective is not None:
+                self.comm_arguments[self._count + row] = _comm_arguments(arguments)
+            if communicates[row] and (shapes := _shapes(arguments)) is not None:
                 self.shapes[self._count + row] = shapes
 
     def _name_thread(self, row: Metadata) -> None:
@@ -186,7 +196,7 @@ class Gatherer:
             columns.append(np.concatenate([part[index] for part in self._parts]).astype(dtype, copy=False))
         self._parts.clear()
         category = columns[0]
-        without = category == UNCATEGORISED
+        without = category == _UNCATEGORISED
         if without.all():
             self.no_categories = True
             category[:] = Category.CPU_OP
@@ -229,21 +239,36 @@ def _integers(values: list[Any]) -> NDArray[np.int64]:
         )
 
 
-def _places(
-    category: NDArray[np.uint8], spans: list[Span], arguments: list[Arguments]
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Device and stream of device activities, from their arguments or else from their row; NO_ID for all others."""
-    device = np.full(len(spans), NO_ID, dtype=np.int64)
+def _links(
+    spans: list[Span], category: NDArray[np.uint8]
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
+    """Correlation of launches and device activities; device and stream of the latter; NO_ID for all others."""
+    correlation = np.full(len(spans), NO_ID, dtype=np.int64)
+    linked = category != Category.CPU_OP
+    correlation[linked] = _integers(
+        [(span.args or _NO_ARGUMENTS).correlation for span in compress(spans, linked)]
+    )
+    device = np.full(len(spans), NO_ID, dtype=np.int32)
     stream = np.full(len(spans), NO_ID, dtype=np.int64)
-    rows = np.flatnonzero(np.isin(category, _ON_DEVICE))
-    device[rows] = [_place(arguments[row].device, spans[row].pid) for row in rows]
-    stream[rows] = [_place(arguments[row].stream, spans[row].tid) for row in rows]
-    fits = np.abs(device) < 1 << 31
-    return np.where(fits, device, NO_ID).astype(np.int32), stream
+    placed = _ON_DEVICE[category]
+    if placed.any():
+        rows = list(compress(spans, placed))
+        arguments = [row.args or _NO_ARGUMENTS for row in rows]
+        device[placed] = _places([given.device for given in arguments], [row.pid for row in rows])
+        stream[placed] = _places([given.stream for given in arguments], [row.tid for row in rows])
+    return correlation, device, stream
+
+
+def _places(arguments: list[Any], rows: list[Any]) -> NDArray[np.int64]:
+    """Device or stream numbers: the argument or, where it is absent, the label of the row."""
+    try:
+        return np.array(arguments, dtype=np.int64)
+    except (TypeError, ValueError, OverflowError):
+        return np.array([_place(*pair) for pair in zip(arguments, rows, strict=True)], dtype=np.int64)
 
 
 def _place(argument: object, row: object) -> int:
-    """A device or stream number; a row's label ("stream 7") ends with it."""
+    """A row's label ("stream 7") ends with its number."""
     given = row if argument is None else argument
     if isinstance(given, str):
         last = _LAST_NUMBER.search(given)

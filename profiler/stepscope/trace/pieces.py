@@ -41,6 +41,14 @@ def _mend_quietly(text: bytes) -> bytes:
     return mend(text, Repairs())
 
 
+def _last_cut(window: memoryview) -> re.Match[bytes] | None:
+    for reach in (1 << 12, 1 << 16, len(window)):
+        cuts = list(_BETWEEN_EVENTS.finditer(window, max(0, len(window) - reach)))
+        if cuts:
+            return cuts[-1]
+    return None
+
+
 class _Open(Exception):
     """The text ends inside a string or a bracket."""
 
@@ -64,32 +72,36 @@ class Pieces:
         self._repairs = repairs
         self._size = size
         self._text = b""
-        self._at = 0
+        self._carried = b""
         self._footer: bytes | None = None
         """The text behind the list, as far as it was read; None before the list's end."""
 
     def __iter__(self) -> Iterator[list[Row]]:
         bare = self._find_list()
+        windows = self._windows()
         while self._footer is None:
-            yield self._next_piece()
-        while self._more():
-            pass
-        if not bare and not self._add_header(
-            b"{" + (self._footer + self._text[self._at :]).lstrip(_SPACE + b",")
-        ):
+            yield self._next_piece(windows)
+        footer = b"".join((self._footer, self._carried, *windows))
+        if not bare and not self._add_header(b"{" + footer.lstrip(_SPACE + b",")):
             self.truncated = True
 
     def _more(self) -> bool:
-        """Append the next block to what is left of the text; False at the end, early or not."""
+        """Append the next block to the text; False at the end, early or not."""
         try:
             block = next(self._blocks, None)
         except StreamCut:
             return False
         if block is None:
             return False
-        self._text = self._text[self._at :] + block
-        self._at = 0
+        self._text += block
         return True
+
+    def _windows(self) -> Iterator[memoryview]:
+        """What is left of the text, in slices of the wanted size."""
+        while self._text or self._more():
+            text, self._text = memoryview(self._text), b""
+            for start in range(0, len(text), self._size):
+                yield text[start : start + self._size]
 
     def _find_list(self) -> bool:
         """Move to just behind the "[" of the list of events; whether the document is that list and no object."""
@@ -99,21 +111,21 @@ class Pieces:
         if not start:
             raise InputError(f"{self._name}: the file is empty; {EXPECTED}")
         if start == b"[":
-            self._at = self._text.index(b"[") + 1
+            self._text = self._text[self._text.index(b"[") + 1 :]
             return True
         if start != b"{":
             raise InputError(f"{self._name}: not JSON; {EXPECTED}")
-        self._at = self._text.index(b"{")
+        self._text = self._text[self._text.index(b"{") :]
         while not self._take_header():
             if len(self._text) > _HEADER_LIMIT_BYTES or not self._more():
                 raise InputError(f"{self._name}: no traceEvents in it; {EXPECTED}")
         return False
 
     def _take_header(self) -> bool:
-        for match in _LIST_START.finditer(self._text, self._at):
-            header = self._text[self._at : match.start()].rstrip(_SPACE + b",") + b"}"
+        for match in _LIST_START.finditer(self._text):
+            header = self._text[: match.start()].rstrip(_SPACE + b",") + b"}"
             if self._add_header(header):
-                self._at = match.end()
+                self._text = self._text[match.end() :]
                 return True
         return False
 
@@ -125,28 +137,31 @@ class Pieces:
                 return True
         return False
 
-    def _next_piece(self) -> list[Row]:
-        """The rows of a piece of about the wanted size, or of all that is left of the list."""
-        reach = step = self._size
-        while True:
-            cut = _BETWEEN_EVENTS.search(self._text, self._at + reach)
-            if cut is not None:
-                try:
-                    rows, rest = self._decode_list(self._upto(cut.start(1)) + b"]")
-                except _Open:
-                    reach = cut.start(1) - self._at + step
-                    step *= 2
-                    continue
-                self._at = cut.end(1)
-                if rest:
-                    self._footer = rest[:-1] + b","
-                return rows
-            if not self._more():
-                return self._last_piece()
+    def _next_piece(self, windows: Iterator[memoryview]) -> list[Row]:
+        """The rows of about one window, or of all that is left of the list; what is behind the cut is carried over."""
+        held: list[bytes | memoryview] = [b"[", self._carried]
+        self._carried = b""
+        refused = passed = 0
+        for window in windows:
+            held.append(window)
+            passed += 1
+            cut = _last_cut(window) if passed >= 1 << refused else None
+            if cut is None:
+                continue
+            try:
+                rows, rest = self._decode_list(b"".join((*held[:-1], window[: cut.start(1)], b"]")))
+            except (
+                _Open
+            ):  # try again with twice the text, so that a huge string costs no more than its length
+                refused, passed = refused + 1, 0
+                continue
+            self._carried = bytes(window[cut.end(1) :])
+            if rest:
+                self._footer = rest[:-1] + b","
+            return rows
+        return self._last_piece(b"".join(held))
 
-    def _last_piece(self) -> list[Row]:
-        text = self._upto(len(self._text))
-        self._text, self._at = b"", 0
+    def _last_piece(self, text: bytes) -> list[Row]:
         try:
             rows, self._footer = self._decode_list(text)
         except _Open:
@@ -154,9 +169,6 @@ class Pieces:
             self._footer = b""
             rows = self._whole_rows(text)
         return rows
-
-    def _upto(self, end: int) -> bytes:
-        return b"".join((b"[", memoryview(self._text)[self._at : end]))
 
     def _whole_rows(self, text: bytes) -> list[Row]:
         """The rows of a list that was cut off, up to the last one that is whole."""
