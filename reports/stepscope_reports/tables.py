@@ -70,7 +70,7 @@ def average(audit: Audit) -> list[Text]:
         ("    hidden by other compute", mean.grad_hidden_other, share(mean.grad_hidden_other, grad)),
         ("    exposed", mean.grad_exposed, share(mean.grad_exposed, grad)),
         ("    floor", mean.floor, "the least any schedule exposes"),
-        ("    excess", mean.excess, "what a better schedule could win back"),
+        ("    excess", mean.excess, "a better schedule could win it back"),
         ("exposed, all communication", mean.exposed, share(mean.exposed, mean.wall) + " of the step"),
         ("  host-starved part", mean.host_starved or None, "not the network's fault"),
         ("cost of communication", mean.cost, "exposed less host-starved"),

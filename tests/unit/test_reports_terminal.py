@@ -35,7 +35,7 @@ The average counted step
       hidden by other compute       0.0 ms  0.0 %
       exposed                      60.0 ms  33.3 %
       floor                        20.0 ms  the least any schedule exposes
-      excess                       40.0 ms  what a better schedule could win back
+      excess                       40.0 ms  a better schedule could win it back
   exposed, all communication       60.0 ms  15.0 % of the step
   cost of communication            60.0 ms  exposed less host-starved
 
