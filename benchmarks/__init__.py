@@ -1,0 +1,1 @@
+"""Speed and memory against peers and against the floor; `make bench` runs them."""
