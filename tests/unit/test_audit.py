@@ -306,9 +306,13 @@ def test_communication_that_is_no_gradient_gives_no_verdict(tmp_path: Path) -> N
 
 
 def test_a_missing_rank_and_mixed_runs_are_said(tmp_path: Path) -> None:
-    alone = TraceBuilder(rank=0, world_size=4)
-    one_bucket_step(alone, 5, 0, comm=150)
-    assert "ranks-missing" in [w.code for w in audited(tmp_path, alone).warnings]
+    alone, another = TraceBuilder(rank=0, world_size=4), TraceBuilder(rank=1, world_size=4)
+    for trace in (alone, another):
+        one_bucket_step(trace, 5, 0, comm=150)
+    single = audited(tmp_path, alone)
+    assert single.warnings == []
+    assert "waiting for the other ranks can't be told" in single.verdict.explanation
+    assert "ranks-missing" in [w.code for w in audited(tmp_path, alone, another).warnings]
     other = TraceBuilder(rank=1, world_size=2)
     one_bucket_step(other, 5, 0, comm=150)
     assert "different-runs" in [w.code for w in audited(tmp_path, alone, other).warnings]

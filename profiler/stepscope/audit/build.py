@@ -134,7 +134,7 @@ def _between_files(recordings: Sequence[Recording]) -> list[result.Warning]:
     if len(worlds) > 1:
         message = f"the files come from runs of different world sizes ({', '.join(map(str, sorted(worlds)))})"
         found.append(result.Warning(code="different-runs", message=message))
-    elif worlds and len(by_rank) < max(worlds):
+    elif worlds and 1 < len(by_rank) < max(worlds):
         message = f"{len(by_rank)} of {max(worlds)} ranks are here: waiting for a rank that is missing can't be seen"
         found.append(result.Warning(code="ranks-missing", message=message))
     return found

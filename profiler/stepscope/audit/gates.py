@@ -24,8 +24,8 @@ def _gate(recording: Recording) -> str | None:
     no_backward = not (compute.phase == Phase.BACKWARD).any()
     checks = (
         (
-            not recording.kineto_marks,
-            "the file was made without device activities or operators: nothing can be classified",
+            any(warning.code == "no-categories" for warning in recording.warnings),
+            "the file was made without device activities (its events carry no category)",
         ),
         (recording.truncated, "the file is truncated"),
         (not len(compute), "no compute was recorded" + (", only communication" if comm else "")),

@@ -20,6 +20,7 @@ _UPPER_BOUND = (
     "The cost of communication is exposed time less the time the host starved the device, without a replay of the step: "
     "an upper bound."
 )
+_ALONE = "One rank's recording: time spent waiting for the other ranks can't be told from transfer."
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +214,8 @@ def _explanation(
             f"The wire may get {headroom:.1f} times slower before the label changes to {COMM_BOUND}."
         )
     sentences.append(_UPPER_BOUND)
+    if len({s.rank for s in samples}) == 1:
+        sentences.append(_ALONE)
     if len({(s.window, s.step.window.number) for s in samples}) == 1:
         sentences.append("One valid step only: no interval can be given.")
     if _host_bound(samples, thresholds):

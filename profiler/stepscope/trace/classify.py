@@ -48,7 +48,6 @@ def classify(trace: Trace) -> Recording:
         copies=_copies(trace, split, context, steps),
         **_busy(trace, split, device),
         unknown_phase=int((~split.compute_launches.known).sum() + (~split.comm_launches.known).sum()),
-        kineto_marks=bool(len(trace.events)),
         truncated=trace.truncated,
         warnings=(*trace.warnings, *steps.warnings),
     )

@@ -67,7 +67,9 @@ def launch_rows(trace: Trace, gloo_rows: NDArray[np.int64]) -> NDArray[np.int64]
 def _launching_operators(trace: Trace) -> NDArray[np.int64]:
     named = host.select(trace, host.is_communication)
     cpu = named[trace.events.category[named] == Category.CPU_OP]
-    rows = np.array([row for row in cpu if trace.names[trace.events.name[row]].startswith("c10d::")], dtype=np.int64)
+    rows = np.array(
+        [row for row in cpu if trace.names[trace.events.name[row]].startswith("c10d::")], dtype=np.int64
+    )
     return rows[np.argsort(trace.events.start[rows], kind="stable")]
 
 

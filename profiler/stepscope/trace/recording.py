@@ -111,8 +111,6 @@ class Recording:
     """All device activity, copies and memsets included."""
     unknown_phase: int
     """Compute and communication without a launch record."""
-    kineto_marks: bool
-    """False where the file carries no event categories: nothing in it can be classified."""
     truncated: bool
     warnings: tuple[TraceWarning, ...]
 

@@ -105,7 +105,9 @@ def _by_ddp_forward(trace: Trace) -> Steps | None:
     starts = [start for _, start, _ in outer]
     ends = [*starts[1:], int(trace.events.end.max()) + 1]
     windows = tuple(Window(k, start, end) for k, (start, end) in enumerate(zip(starts, ends, strict=True)))
-    message = "no ProfilerStep and no optimizer step found: steps are counted from one DDP forward to the next"
+    message = (
+        "no ProfilerStep and no optimizer step found: steps are counted from one DDP forward to the next"
+    )
     return Steps(windows, "DistributedDataParallel.forward", (TraceWarning("steps-by-forward", message),))
 
 
