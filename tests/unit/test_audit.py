@@ -277,6 +277,16 @@ def test_no_communication_is_a_label_without_a_percentage(tmp_path: Path) -> Non
     assert (verdict.label, verdict.overlap_backward, verdict.cost_share) == ("no communication", None, None)
 
 
+def test_collectives_launched_but_not_recorded_are_no_lack_of_communication(tmp_path: Path) -> None:
+    for world_size, label in ((2, "inconclusive"), (1, "no communication")):
+        trace = TraceBuilder(world_size=world_size)
+        trace.step(5, 0, 100)
+        trace.cpu_op("aten::mm", 10, 30)
+        trace.cpu_op("c10d::allreduce_", 50, 10)
+        verdict = audited(tmp_path, trace).verdict
+        assert verdict.label == label, "one rank launches collectives that move nothing"
+
+
 def test_without_launch_records_overlap_with_any_compute_is_all_that_is_said(tmp_path: Path) -> None:
     trace = TraceBuilder()
     trace.step(5, 0, 1000)

@@ -116,7 +116,16 @@ def _warnings(recordings: Sequence[Recording]) -> list[result.Warning]:
         for recording in recordings
         for w in recording.warnings
     ]
-    return [*found, *_between_files(recordings)]
+    unlaunched = [
+        result.Warning(
+            code="no-launch-records",
+            message=f"{r.unknown_phase} activities have no launch record: their phase and step are unknown",
+            source=r.source,
+        )
+        for r in recordings
+        if r.unknown_phase
+    ]
+    return [*found, *unlaunched, *_between_files(recordings)]
 
 
 def _between_files(recordings: Sequence[Recording]) -> list[result.Warning]:

@@ -28,6 +28,10 @@ def _gate(recording: Recording) -> str | None:
             "the file was made without device activities (its events carry no category)",
         ),
         (recording.truncated, "the file is truncated"),
+        (
+            not comm and recording.communication_operators > 0 and recording.header.world_size != 1,
+            "collectives were launched but their execution was not recorded (no device activities?)",
+        ),
         (not len(compute), "no compute was recorded" + (", only communication" if comm else "")),
         (
             bool(comm) and no_launches,

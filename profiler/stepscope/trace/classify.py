@@ -47,6 +47,7 @@ def classify(trace: Trace) -> Recording:
         collectives=_collectives(trace, split, context, steps),
         copies=_copies(trace, split, context, steps),
         **_busy(trace, split, device),
+        communication_operators=len(host.select(trace, host.is_communication)),
         unknown_phase=int((~split.compute_launches.known).sum() + (~split.comm_launches.known).sum()),
         truncated=trace.truncated,
         warnings=(*trace.warnings, *steps.warnings),

@@ -109,6 +109,8 @@ class Recording:
     busy_start: NDArray[np.int64]
     busy_end: NDArray[np.int64]
     """All device activity, copies and memsets included."""
+    communication_operators: int
+    """Operators that launch a collective, whether or not its execution was recorded."""
     unknown_phase: int
     """Compute and communication without a launch record."""
     truncated: bool
