@@ -29,8 +29,8 @@ def _gate(recording: Recording) -> str | None:
         ),
         (recording.truncated, "the file is truncated"),
         (
-            not comm and recording.communication_operators > 0 and recording.header.world_size != 1,
-            "collectives were launched but their execution was not recorded (no device activities?)",
+            not comm and _transfers_unrecorded(recording),
+            "collectives were launched but the file holds no device activities, so none of their transfers",
         ),
         (not len(compute), "no compute was recorded" + (", only communication" if comm else "")),
         (
@@ -47,3 +47,9 @@ def _gate(recording: Recording) -> str | None:
         ),
     )
     return next((reason for holds, reason in checks if holds), None)
+
+
+def _transfers_unrecorded(recording: Recording) -> bool:
+    """Whether collectives of several ranks were launched in a recording without the device that executes them."""
+    several = recording.header.world_size != 1
+    return several and recording.device in ("cpu", "none") and recording.communication_operators > 0
