@@ -1,0 +1,1 @@
+"""The analytic side: what communication costs by arithmetic alone. Nothing here has been measured."""

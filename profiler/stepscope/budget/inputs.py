@@ -1,0 +1,58 @@
+"""The inputs written out, each with where it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stepscope.budget.memory import GRADIENT_BYTES, OPTIMIZER_BYTES, PARAMETER_BYTES
+from stepscope.budget.result import Input
+from stepscope.budget.setting import Origin, Setting
+
+Value = float | str | tuple[float, ...]
+
+ADAM = Input(
+    name="model states",
+    option=None,
+    value=f"mixed-precision Adam, {PARAMETER_BYTES} + {GRADIENT_BYTES} + {OPTIMIZER_BYTES}",
+    unit="bytes a parameter",
+    origin=str(Origin.ASSUMED),
+)
+
+
+def describe(setting: Setting) -> tuple[Input, ...]:
+    """Every input in a fixed order; those that are neither given nor assumed are left out."""
+    rows = tuple(
+        Input(name=name, option=option, value=value, unit=unit, origin=str(setting.origin(field)))
+        for field, name, option, value, unit in _rows(setting)
+        if value != ()
+    )
+    return (*rows, ADAM)
+
+
+def _rows(setting: Setting) -> Iterator[tuple[str, str, str, Value, str | None]]:
+    """Field of the setting, name, option, value, unit."""
+    link, inside = setting.link, setting.node.link
+    yield "ranks", "ranks", "--gpus", setting.ranks, None
+    yield "parameters", "parameters", "--params", setting.parameters / 1e9, "billion"
+    yield (
+        "bytes_per_parameter",
+        "on the wire",
+        "--bytes-per-param",
+        setting.bytes_per_parameter,
+        "bytes a parameter",
+    )
+    yield "rate", "bandwidth", "--bw", link.rate.gb_per_s, "GB/s"
+    yield "latency", "latency a hop", "--latency", link.latency.us, "us"
+    yield "compute", "compute of a micro-batch", "--step-ms", setting.compute.ms, "ms"
+    yield "backward_share", "backward's share of it", "--backward-share", setting.backward_share, None
+    yield "accumulate", "micro-batches a step", "--accumulate", setting.accumulate, None
+    yield "zero", "ZeRO stage", "--zero", setting.zero, None
+    yield "buckets", "bucket sizes", "--buckets", tuple(bucket.mib for bucket in setting.buckets), "MiB"
+    yield "node", "ranks a node", "--gpus-per-node", setting.node.ranks, None
+    yield "node_rate", "bandwidth in a node", "--intra-bw", inside.rate.gb_per_s, "GB/s"
+    yield "node_latency", "latency in a node", "--intra-latency", inside.latency.us, "us"
+    yield "scale_to", "ranks to scale to", "--scale-to", setting.scale_to, None
+    if setting.batch is not None:
+        yield "batch", "batch of a rank", "--batch", setting.batch, None
+    if setting.critical_batch is not None:
+        yield "critical_batch", "critical batch", "--critical-batch", setting.critical_batch, None
