@@ -13,7 +13,7 @@ help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.ready-record  ## record a small GPT on two CPU ranks and print the verdict (OUT=runs/demo)
-	@$(BIN)/stepscope run --nproc-per-node 2 --out $(OUT) --force gpt
+	@$(BIN)/stepscope run --nproc-per-node 2 --steps 8 --out $(OUT) --force gpt
 
 test: $(VENV)/.ready-dev  ## run the tests (ARGS="-k name" and the like are handed to pytest)
 	$(BIN)/pytest $(ARGS)
@@ -35,9 +35,10 @@ clean:  ## remove the virtual environment and the tools' caches (recorded runs s
 
 # .ready-record marks what recording needs, .ready-dev the tools as well.
 $(VENV)/.ready-%: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$*]'
+	@echo 'Setting up $(VENV), once: what [$*] needs, torch among it ...'
+	@$(BIN)/python -m pip install --quiet --quiet --constraint constraints.txt --editable '.[$*]'
 	@touch $@ $(VENV)/.ready-record
 
 $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo 'stepscope needs Python 3.11 or newer; name one with make PYTHON=/path/to/python3' >&2; exit 2; }
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV)

@@ -89,3 +89,19 @@ def test_every_pinned_version_is_the_only_one_of_its_name(repository: Path) -> N
     assert all(re.fullmatch(r"[a-z0-9.-]+==[0-9.]+", pin) for pin in pins)
     assert len({pin.split("==")[0] for pin in pins}) == len(pins)
     assert "torch==2.13.0" in pins
+
+
+def test_a_machine_without_python_3_11_is_told_so_in_one_line(repository: Path, tmp_path: Path) -> None:
+    arguments = ["make", "--no-print-directory", "PYTHON=", f"VENV={tmp_path / 'venv'}", "test"]
+    done = subprocess.run(arguments, cwd=repository, capture_output=True, text=True, check=False)
+    first = done.stderr.splitlines()[0]
+    assert first == "stepscope needs Python 3.11 or newer; name one with make PYTHON=/path/to/python3"
+    assert done.returncode == 2
+
+
+def test_make_alone_lists_every_target_with_what_it_does(repository: Path) -> None:
+    done = subprocess.run(
+        ["make", "--no-print-directory"], cwd=repository, capture_output=True, text=True, check=True
+    )
+    names = [line.split()[1] for line in done.stdout.splitlines()]
+    assert names == ["help", "demo", "test", "check", "bench", "schema", "clean"]

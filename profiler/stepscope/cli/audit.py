@@ -113,6 +113,8 @@ def audit_paths(
         if progress is not None:
             progress(done, len(files), file.name)
         recordings.append(classify(read(file)))
+    if progress is not None:
+        progress(len(files), len(files), "steps")
     return audit(recordings, thresholds or Thresholds(), _run_description(paths))
 
 
