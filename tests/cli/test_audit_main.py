@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stepscope import __version__
-from stepscope.cli.main import main
+from stepscope.cli.main import COMMANDS, main
 
 
 def test_without_a_command_the_help_is_shown_and_the_exit_code_is_2(
@@ -45,7 +45,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("adit", "did you mean `stepscope audit`?"), ("frobnicate", "there are run, audit")]
+    ("name", "hint"),
+    [("adit", "did you mean `stepscope audit`?"), ("frobnicate", f"there are {', '.join(COMMANDS)}")],
 )
 def test_an_unknown_command_gets_a_hint(name: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name]) == 2
