@@ -79,7 +79,7 @@ def _verdict(verdict: Verdict, width: int) -> Iterable[Text]:
 def headline(verdict: Verdict) -> str:
     """The verdict in one sentence: label, reason, and the main figures with their interval where they were measured."""
     label = verdict.label + (", host-bound" if verdict.host_bound else "")
-    if verdict.cost_share is None:
+    if verdict.cost_share is None or not verdict.comm_share:
         return f"{label}: {verdict.reason}"
     interval = ""
     if verdict.cost_share_ci is not None:

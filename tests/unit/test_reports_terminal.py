@@ -174,6 +174,13 @@ def test_inconclusive_with_figures_gives_the_reason_and_the_figures() -> None:
     ]
 
 
+def test_inconclusive_for_want_of_any_communication_states_no_cost() -> None:
+    audit = with_verdict(
+        sample_audits.comm_bound(), label="inconclusive", reason="no categories", cost_share=0.0, comm_share=0.0
+    )
+    assert rendered(audit).splitlines()[:2] == ["inconclusive: no categories", ""]
+
+
 def test_one_valid_step_gives_a_headline_without_an_interval() -> None:
     audit = with_verdict(sample_audits.comm_bound(), cost_share_ci=None, overlap_backward=None)
     assert rendered(audit).startswith("comm-bound (serialised): communication costs 15.0 % of the step\n")
