@@ -84,6 +84,8 @@ def recommend(setting: Setting, ranks: int) -> Recommendation:
 def _range(
     setting: Setting, ranks: int, low: Size, high: Size, reason: str, *, comfortable: bool = True
 ) -> Recommendation:
+    in_default = math.ceil(setting.message / DDP_BUCKET)
+    default = backward_cost(setting.zero, ranks, setting.message, setting.link, in_default)
     counts = [max(1, round_up(setting.message / size)) for size in (low, high)]
     return Recommendation(
         low=low,
@@ -93,6 +95,8 @@ def _range(
         exposed=min(exposed(setting, ranks, count) for count in counts),
         comfortable=comfortable,
         default_over_crossover=DDP_BUCKET / crossover(ranks, setting.link),
+        default_over_ideal=default.latency / default.bandwidth,
+        default_exposed=exposed(setting, ranks, in_default),
         reason=reason,
     )
 

@@ -11,10 +11,10 @@ from stepscope.budget.setting import Origin, Setting
 Value = float | str | tuple[float, ...]
 
 ADAM = Input(
-    name="model states",
+    name="Adam, a parameter",
     option=None,
-    value=f"mixed-precision Adam, {PARAMETER_BYTES} + {GRADIENT_BYTES} + {OPTIMIZER_BYTES}",
-    unit="bytes a parameter",
+    value=f"{PARAMETER_BYTES} + {GRADIENT_BYTES} + {OPTIMIZER_BYTES}",
+    unit="bytes",
     origin=str(Origin.ASSUMED),
 )
 
@@ -43,8 +43,8 @@ def _rows(setting: Setting) -> Iterator[tuple[str, str, str, Value, str | None]]
     )
     yield "rate", "bandwidth", "--bw", link.rate.gb_per_s, "GB/s"
     yield "latency", "latency a hop", "--latency", link.latency.us, "us"
-    yield "compute", "compute of a micro-batch", "--step-ms", setting.compute.ms, "ms"
-    yield "backward_share", "backward's share of it", "--backward-share", setting.backward_share, None
+    yield "compute", "compute, micro-batch", "--step-ms", setting.compute.ms, "ms"
+    yield "backward_share", "backward's share", "--backward-share", setting.backward_share, None
     yield "accumulate", "micro-batches a step", "--accumulate", setting.accumulate, None
     yield "zero", "ZeRO stage", "--zero", setting.zero, None
     yield "buckets", "bucket sizes", "--buckets", tuple(bucket.mib for bucket in setting.buckets), "MiB"

@@ -92,6 +92,9 @@ class Recommendation:
     comfortable: bool
     default_over_crossover: float
     """DDP's default of 25 MiB, in multiples of S*."""
+    default_over_ideal: float
+    """How much it takes over the bandwidth term alone, as a share of that."""
+    default_exposed: Time
     reason: str
 
 

@@ -11,6 +11,8 @@ above it more ranks buy ever fewer.
 
 from __future__ import annotations
 
+import math
+
 from stepscope.budget.buckets import recommend
 from stepscope.budget.quantities import Time
 from stepscope.budget.result import ScalePoint
@@ -25,8 +27,12 @@ def global_batch(setting: Setting, ranks: int) -> float | None:
 
 
 def scale_points(setting: Setting) -> tuple[ScalePoint, ...]:
-    """One point for each of the setting's `scale_to`, in order."""
-    return tuple(_point(setting, ranks) for ranks in setting.scale_to)
+    """The setting itself, to compare with, and a point for each of its `scale_to`, in order; none without those.
+
+    One rank is no point: it communicates nothing.
+    """
+    own = (setting.ranks,) if setting.scale_to and setting.ranks > 1 else ()
+    return tuple(_point(setting, ranks) for ranks in (*own, *setting.scale_to))
 
 
 def _point(setting: Setting, ranks: int) -> ScalePoint:
@@ -52,8 +58,8 @@ def _point(setting: Setting, ranks: int) -> ScalePoint:
 
 
 def _in_default_buckets(setting: Setting, ranks: int) -> Time:
-    count = -(-setting.message.bytes // DDP_BUCKET.bytes)
-    return backward_cost(setting.zero, ranks, setting.message, setting.link, int(count)).total
+    count = math.ceil(setting.message / DDP_BUCKET)
+    return backward_cost(setting.zero, ranks, setting.message, setting.link, count).total
 
 
 def _steps_ratio(before: float | None, after: float | None, critical: float | None) -> float | None:

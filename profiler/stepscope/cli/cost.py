@@ -1,0 +1,185 @@
+"""Budget a step's communication by arithmetic, before anything runs.
+
+A flat ring all-reduce over --gpus ranks with --bw and --latency, against --step-ms of compute: does it fit behind
+backward, which bucket sizes make sense, what helps, and what happens on more ranks. It is a model: `stepscope run`
+measures.
+
+GB is 1e9 bytes (divide a link's Gbit/s by 8); MiB is 2**20 bytes, as DDP's bucket_cap_mb is.
+
+examples:
+  stepscope cost --gpus 8 --bw 300 --latency 5 --params 0.124 --step-ms 60
+  stepscope cost --gpus 32 --bw 25 --latency 20 --params 1.3 --step-ms 400 --buckets 1,8,16,25,100
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import TextIO
+
+from stepscope.budget.encode import to_json
+from stepscope.budget.links import Link, Node
+from stepscope.budget.plan import make_budget
+from stepscope.budget.quantities import Rate, Size, Time
+from stepscope.budget.result import Budget
+from stepscope.budget.setting import STAGES, TYPICAL_NODE, Origin, Setting
+from stepscope.cli.arguments import add_output_options, share
+from stepscope.cli.output import STANDARD_OUTPUT, announce, refuse_existing, write_file
+from stepscope.errors import InputError
+
+SMALLEST, LARGEST = 1e-6, 1e9
+"""Numbers outside of this are slips of the keyboard, and would only overflow further on."""
+
+MOST_RANKS = 10_000_000
+
+GROUP = "stepscope.cost_reports"
+
+DEFAULTS: dict[str, float] = {
+    "bytes_per_param": 2.0,
+    "backward_share": 2 / 3,
+    "accumulate": 1,
+    "zero": 0,
+    "gpus_per_node": TYPICAL_NODE.ranks,
+    "intra_bw": TYPICAL_NODE.link.rate.gb_per_s,
+    "intra_latency": TYPICAL_NODE.link.latency.us,
+}
+"""What is assumed where an option is left out; the report marks it."""
+
+BUCKETS_MIB = (1.0, 8.0, 16.0, 25.0, 100.0)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `stepscope cost`."""
+    needed = parser.add_argument_group("needed")
+    _add(needed, "--gpus", count, "N", "ranks in the data-parallel group", required=True)
+    _add(needed, "--bw", number, "GB/s", "bandwidth of a rank's link, each way", required=True)
+    _add(needed, "--latency", number, "US", "latency a hop, in microseconds", required=True)
+    _add(needed, "--params", number, "BILLIONS", "parameters of the model", required=True)
+    _add(needed, "--step-ms", number, "MS", "forward and backward of a micro-batch alone", required=True)
+    job = parser.add_argument_group("the job")
+    _add(job, "--buckets", sizes, "MIB,...", "bucket sizes to tabulate (default 1,8,16,25,100)")
+    _add(job, "--bytes-per-param", number, "BYTES", "of a gradient on the wire (default 2)")
+    _add(job, "--backward-share", share, "SHARE", "backward's share of the step (default 2/3)")
+    _add(job, "--accumulate", count, "N", "micro-batches an optimizer step (default 1)")
+    _add(job, "--zero", stage, "STAGE", "ZeRO stage, 0 to 3 (default 0: plain data parallelism)")
+    node = parser.add_argument_group("nodes")
+    _add(node, "--gpus-per-node", count, "N", "ranks that share a node (default 8)")
+    _add(node, "--intra-bw", number, "GB/s", "bandwidth inside a node (default 300)")
+    _add(node, "--intra-latency", number, "US", "latency a hop inside a node (default 5)")
+    scale = parser.add_argument_group("scaling")
+    _add(scale, "--scale-to", counts, "N,...", "numbers of ranks to compare with")
+    _add(scale, "--batch", number, "SAMPLES", "batch of a rank and micro-batch")
+    _add(scale, "--critical-batch", number, "SAMPLES", "global batch beyond which more ranks stop paying")
+    add_output_options(parser)
+
+
+def _add(
+    group: argparse._ArgumentGroup,
+    option: str,
+    kind: Callable[[str], object],
+    metavar: str,
+    text: str,
+    *,
+    required: bool = False,
+) -> None:
+    group.add_argument(option, type=kind, metavar=metavar, help=text, required=required)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Make the budget, print it, and write it where --json says."""
+    render = find_report("terminal")
+    refuse_existing((args.json,), force=args.force)
+    budget = make_budget(setting_of(args))
+    to_stdout = args.json == STANDARD_OUTPUT
+    if not to_stdout:
+        render(budget, sys.stdout)
+    if args.json is not None:
+        write_file(args.json, lambda stream: _write_json(budget, stream))
+        announce([args.json], stdout_holds_data=to_stdout)
+    return 0
+
+
+def _write_json(budget: Budget, stream: TextIO) -> None:
+    stream.write(to_json(budget))
+
+
+def find_report(name: str) -> Callable[[Budget, TextIO], None]:
+    """The cost report of that name among the installed ones; raises InputError where there is none."""
+    found = entry_points(group=GROUP)
+    if name not in found.names:
+        raise InputError(f"no cost report {name!r} is installed; reinstall stepscope")
+    render: Callable[[Budget, TextIO], None] = found[name].load()
+    return render
+
+
+def setting_of(args: argparse.Namespace) -> Setting:
+    """The options as the inputs of a budget, each with its origin."""
+    given = {name: value for name, value in vars(args).items() if value is not None}
+    use = {**DEFAULTS, "buckets": BUCKETS_MIB, "scale_to": (), **given}
+    inside = Link(Time.from_us(use["intra_latency"]), Rate.from_gb_per_s(use["intra_bw"]))
+    return Setting(
+        ranks=args.gpus,
+        parameters=args.params * 1e9,
+        link=Link(Time.from_us(args.latency), Rate.from_gb_per_s(args.bw)),
+        compute=Time.from_ms(args.step_ms),
+        bytes_per_parameter=use["bytes_per_param"],
+        backward_share=use["backward_share"],
+        accumulate=int(use["accumulate"]),
+        zero=int(use["zero"]),
+        buckets=tuple(Size.from_mib(mib) for mib in use["buckets"]),
+        node=Node(int(use["gpus_per_node"]), inside),
+        scale_to=use["scale_to"],
+        batch=args.batch,
+        critical_batch=args.critical_batch,
+        origins={field: Origin.ASSUMED for option, field in _FIELDS.items() if option not in given},
+    )
+
+
+_FIELDS = {
+    "bytes_per_param": "bytes_per_parameter",
+    "backward_share": "backward_share",
+    "accumulate": "accumulate",
+    "zero": "zero",
+    "buckets": "buckets",
+    "gpus_per_node": "node",
+    "intra_bw": "node_rate",
+    "intra_latency": "node_latency",
+}
+"""Options with a default, and the name of what they set in `Setting.origins`."""
+
+
+def number(text: str) -> float:
+    """A number above 0 as an option's value."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not SMALLEST <= value <= LARGEST:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0 (from {SMALLEST:g} to {LARGEST:g})")
+    return value
+
+
+def count(text: str) -> int:
+    """A whole number from 1 as an option's value."""
+    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= MOST_RANKS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to {MOST_RANKS:,}")
+    return int(text)
+
+
+def counts(text: str) -> tuple[int, ...]:
+    """Whole numbers from 1, separated by commas."""
+    return tuple(count(part.strip()) for part in text.split(","))
+
+
+def sizes(text: str) -> tuple[float, ...]:
+    """Numbers above 0, separated by commas."""
+    return tuple(number(part.strip()) for part in text.split(","))
+
+
+def stage(text: str) -> int:
+    """A ZeRO stage."""
+    if text not in map(str, STAGES):
+        raise argparse.ArgumentTypeError(f"{text!r} is no ZeRO stage; there are 0, 1, 2 and 3")
+    return int(text)
