@@ -15,6 +15,7 @@ from stepscope.audit.result import Audit, Finding, Rank, Verdict
 from stepscope.units import milliseconds, percent, plural
 from stepscope_reports import figures, lanes, tables
 from stepscope_reports.plain import clean, common_folder, paragraph, shorten
+from stepscope_reports.run import run_of, sentences
 
 WIDTH = 80
 WIDEST = 100
@@ -100,8 +101,10 @@ def _measured(audit: Audit, width: int) -> list[Text]:
     cost, comm = percent(limits.cost_share), percent(limits.comm_share)
     thresholds = f"thresholds: cost {cost} and communication {comm} of the step"
     folder = common_folder([rank.source for rank in ranks])
+    run = run_of(audit)
+    told = [f"{_machines(ranks)}; {counted}", *(sentences(run) if run else [])]
     return [
-        *paragraph(f"{_machines(ranks)}; {counted}", width),
+        *(line for text in told for line in paragraph(text, width)),
         *([Text(f"from {shorten(folder, width - 5)}")] if folder else []),
         *tables.files(ranks, width),
         *([Text(thresholds, "dim")] if audit.verdict.label != "no communication" else []),

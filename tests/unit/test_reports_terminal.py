@@ -176,7 +176,11 @@ def test_inconclusive_with_figures_gives_the_reason_and_the_figures() -> None:
 
 def test_inconclusive_for_want_of_any_communication_states_no_cost() -> None:
     audit = with_verdict(
-        sample_audits.comm_bound(), label="inconclusive", reason="no categories", cost_share=0.0, comm_share=0.0
+        sample_audits.comm_bound(),
+        label="inconclusive",
+        reason="no categories",
+        cost_share=0.0,
+        comm_share=0.0,
     )
     assert rendered(audit).splitlines()[:2] == ["inconclusive: no categories", ""]
 
@@ -207,6 +211,26 @@ def test_warnings_that_several_files_share_are_one_line() -> None:
     ]
     text = rendered(msgspec.structs.replace(audit, warnings=shared))
     assert section(text, "Warnings") == ["  no-rank: the file names no rank (a.json and 2 more files)"]
+
+
+def test_a_recorded_run_says_what_ran_and_what_recording_cost() -> None:
+    run = {
+        "schema": "stepscope.run/1",
+        "script": "train.py",
+        "versions": {"python": "3.11.7", "torch": "2.13.0"},
+        "profiler_cost": {"ratio": 1.0412, "ratio_ci": [0.98, 1.1], "recorded_ms": 410.0},
+    }
+    text = rendered(msgspec.structs.replace(sample_audits.comm_bound(), run=run))
+    assert section(text, "Measured")[1:4] == [
+        "  train.py, torch 2.13.0",
+        "  a recorded step took 1.04 times as long as an unrecorded one (95 % interval",
+        "  0.98 to 1.10)",
+    ]
+
+
+def test_a_run_file_of_another_schema_is_passed_over() -> None:
+    audit = msgspec.structs.replace(sample_audits.comm_bound(), run={"schema": "mine/7", "script": 5})
+    assert rendered(audit) == COMM_BOUND
 
 
 def test_findings_show_evidence_and_fix() -> None:

@@ -1,0 +1,47 @@
+"""What a recorded run says of itself in run.json (`stepscope.run/1`), as far as a report shows it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from stepscope.audit.result import Audit
+
+SCHEMA = "stepscope.run/1"
+
+
+class ProfilerCost(msgspec.Struct, frozen=True):
+    """Recorded steps beside unrecorded ones of the same run."""
+
+    ratio: float
+    ratio_ci: tuple[float, float] | None = None
+
+
+class Run(msgspec.Struct, frozen=True):
+    """The fields that are shown; others are passed over."""
+
+    script: str | None = None
+    versions: dict[str, str] = {}
+    profiler_cost: ProfilerCost | None = None
+
+
+def run_of(audit: Audit) -> Run | None:
+    """The run that an audit belongs to; None for traces of other origin."""
+    if audit.run is None or audit.run.get("schema") != SCHEMA:
+        return None
+    return msgspec.convert(audit.run, Run)
+
+
+def sentences(run: Run) -> list[str]:
+    """What ran, and what recording it cost."""
+    said = []
+    parts = [run.script, f"torch {run.versions['torch']}" if "torch" in run.versions else None]
+    if any(parts):
+        said.append(", ".join(part for part in parts if part))
+    if run.profiler_cost is not None:
+        cost = run.profiler_cost
+        interval = ""
+        if cost.ratio_ci is not None:
+            low, high = cost.ratio_ci
+            interval = f" (95 % interval {low:.2f} to {high:.2f})"
+        said.append(f"a recorded step took {cost.ratio:.2f} times as long as an unrecorded one{interval}")
+    return said
