@@ -47,11 +47,31 @@ def collective_rows(basis: Basis, steps: Sequence[MeasuredStep]) -> list[result.
             launch_ms=_maybe_ms(op.launch if op.launch != NO_TIME else None),
             start_ms=ns_to_ms(op.start),
             duration_ms=ns_to_ms(op.end - op.start),
+            **_wait_and_wire(basis, op),
             hidden_backward_ms=ns_to_ms(by_backward[k]) if phases else None,
             exposed_ms=ns_to_ms(op.end - op.start - hidden[k]),
         )
         for k, op in enumerate(ops)
     ]
+
+
+def _wait_and_wire(basis: Basis, op: CollectiveOp) -> dict[str, float]:
+    """Waiting, transfer and bus bandwidth of a collective that was laid beside the other ranks'; else nothing."""
+    wire = basis.wire_of.get(op.row)
+    if wire is None:
+        return {}
+    found = {"wait_ms": ns_to_ms(op.end - op.start - wire), "wire_ms": ns_to_ms(wire)}
+    ranks = op.group_size or basis.recording.header.world_size
+    if op.bytes is not None and ranks is not None and wire > 0:
+        found["bus_gb_per_s"] = op.bytes / wire * bus_factor(op.kind, ranks)
+    return found
+
+
+def bus_factor(kind: str, ranks: int) -> float:
+    """Bytes on the busiest link over the message size, as nccl-tests defines bus bandwidth (METRICS section 3)."""
+    if kind == "all_reduce":
+        return 2 * (ranks - 1) / ranks
+    return (ranks - 1) / ranks if kind in ("reduce_scatter", "all_gather", "all_to_all") else 1.0
 
 
 def _time(ready: Ready | None) -> int | None:

@@ -17,6 +17,10 @@ from stepscope.audit.starvation import starved_spans
 from stepscope.audit.step import Basis, MeasuredStep, measure_step, plain_step
 from stepscope.audit.validity import reasons_invalid
 from stepscope.audit.verdict import Sample, judge
+from stepscope.ranks.clocks import Clock, fit_clocks
+from stepscope.ranks.pairing import Pairing, pair
+from stepscope.ranks.stragglers import Lateness, find_stragglers
+from stepscope.stats import median
 from stepscope.trace.recording import Phase, Recording
 from stepscope.units import ns_to_ms
 
@@ -32,7 +36,8 @@ def audit(
     run: run.json of a recorded run, passed through. warnings: of whoever read the files, put before the audit's own.
     """
     thresholds = thresholds or Thresholds()
-    parts = [_measure(recording) for recording in recordings]
+    pairing = pair(recordings)
+    parts = [_measure(recording, pairing.wires(index)) for index, recording in enumerate(recordings)]
     gates = gates_of(recordings)
     any_comm = any(recording.collectives for recording in recordings)
     return Audit(
@@ -41,18 +46,44 @@ def audit(
         ranks=[_rank(basis, steps) for basis, steps in parts],
         collectives=[row for basis, steps in parts for row in collective_rows(basis, steps)],
         buckets=bucket_table(parts),
-        warnings=[*warnings, *_warnings(recordings)],
+        stragglers=[_straggler(recordings, late) for late in find_stragglers(pairing.paired)],
+        clocks=[_clock(clock) for clock in fit_clocks(recordings, pairing.paired)],
+        warnings=[*warnings, *_warnings(recordings), *_mispairings(pairing)],
         run=run,
     )
+
+
+def _mispairings(pairing: Pairing) -> list[result.Warning]:
+    """Collectives that the ranks disagree about: said, and kept out of every split into wait and wire."""
+    return [result.Warning(code="mispaired", message=message) for message in pairing.mispaired]
+
+
+def _straggler(recordings: Sequence[Recording], late: Lateness) -> dict[str, Any]:
+    return {
+        "rank": recordings[late.index].header.rank,
+        "last_share": late.last_share,
+        "collectives": late.joined,
+        "lateness_ms": ns_to_ms(median(late.each)),
+        "total_ms": ns_to_ms(late.total),
+    }
+
+
+def _clock(clock: Clock) -> dict[str, Any]:
+    return {
+        "host": clock.host,
+        "offset_ms": ns_to_ms(clock.offset),
+        "drift_ppm": clock.drift * 1e6,
+        "residual_ms": ns_to_ms(clock.residual),
+        "pairs": clock.pairs,
+    }
 
 
 Part = tuple[Basis, list[MeasuredStep]]
 
 
-def _measure(recording: Recording) -> Part:
-    basis = Basis(
-        recording, ComputeUnions.of(recording), starved_spans(recording), reasons_invalid(recording)
-    )
+def _measure(recording: Recording, wires: dict[int, int]) -> Part:
+    unions, starved = ComputeUnions.of(recording), starved_spans(recording)
+    basis = Basis(recording, unions, starved, reasons_invalid(recording), wires)
     return basis, [measure_step(basis, window) for window in recording.steps.windows]
 
 

@@ -35,10 +35,12 @@ def measure(comm: Intervals, backward: Intervals, compute: Intervals) -> Overlap
 
 def comm_union(ops: Iterable[CollectiveOp]) -> Intervals:
     """The time in which any of some collectives ran."""
-    spans = [(op.start, op.end) for op in ops]
-    if not spans:
-        return iv.EMPTY
-    array = np.array(spans, dtype=np.int64)
+    return span_union((op.start, op.end) for op in ops)
+
+
+def span_union(spans: Iterable[tuple[int, int]]) -> Intervals:
+    """The union of spans given as pairs of start and end."""
+    array = np.array(list(spans), dtype=np.int64).reshape(-1, 2)
     return iv.union(array[:, 0], array[:, 1])
 
 

@@ -46,6 +46,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Lowest and highest rank's median cost share."""
     overlap_backward: float | None = None
     """Gradient communication hidden by backward compute over all gradient communication, valid steps of all ranks."""
+    overlap_backward_wire: float | None = None
+    """The same for transfer alone: a straggler, for whom the others wait, neither raises nor lowers it."""
     headroom: float | None = None
     """comm-sensitive: how many times slower the wire may get before the cost share passes its threshold."""
     thresholds: Thresholds = Thresholds()
@@ -79,6 +81,11 @@ class GradientTotals(_Plain, frozen=True, kw_only=True):
     exposed_ms: float
     floor_ms: float | None = None
     excess_ms: float | None = None
+    wire_ms: float | None = None
+    """From here on: transfer alone, waiting for other ranks left out; absent where that can't be told."""
+    wire_hidden_backward_ms: float | None = None
+    wire_hidden_other_ms: float | None = None
+    wire_exposed_ms: float | None = None
 
 
 class Waterfall(_Plain, frozen=True, kw_only=True):

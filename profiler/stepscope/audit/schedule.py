@@ -69,6 +69,9 @@ def _before_launch(
     return Ready(int(work.end[before].max()), exact=False) if before.any() else None
 
 
+Wire = tuple[int, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Transfer:
     """One bucket's part in a schedule: ready at a time, then so much transfer at the full rate of the link; ns."""
@@ -77,24 +80,23 @@ class Transfer:
     wire: float
 
 
-def transfers(buckets: Sequence[CollectiveOp], ready: Sequence[Ready | None], lanes: int) -> list[Transfer]:
-    """What each bucket had to move, freed of the sharing that it met: with two at once, each has half the link."""
-    alone = [
-        _work_at_full_rate(bucket, buckets) if lanes > 1 else float(bucket.end - bucket.start)
-        for bucket in buckets
-    ]
-    return [Transfer(r.time, wire) for r, wire in zip(ready, alone, strict=True) if r is not None]
+def transfers(wires: Sequence[Wire], ready: Sequence[Ready | None], lanes: int) -> list[Transfer]:
+    """What each bucket had to move, freed of the sharing that it met: with two at once, each has half the link.
+
+    wires: when each bucket was on the wire, start and end in ns, waiting for other ranks left out where it is known.
+    """
+    alone = [_work_at_full_rate(wire, wires) if lanes > 1 else float(wire[1] - wire[0]) for wire in wires]
+    return [Transfer(r.time, work) for r, work in zip(ready, alone, strict=True) if r is not None]
 
 
-def _work_at_full_rate(bucket: CollectiveOp, others: Sequence[CollectiveOp]) -> float:
+def _work_at_full_rate(wire: Wire, others: Sequence[Wire]) -> float:
     """The integral of 1 / (transfers running at once) over a bucket's own time."""
-    edges = {bucket.start, bucket.end}
+    edges = set(wire)
     for other in others:
-        edges.update(t for t in (other.start, other.end) if bucket.start < t < bucket.end)
-    times = sorted(edges)
+        edges.update(t for t in other if wire[0] < t < wire[1])
     return sum(
-        (end - start) / sum(1 for other in others if other.start <= start and other.end >= end)
-        for start, end in pairwise(times)
+        (end - start) / sum(1 for other in others if other[0] <= start and other[1] >= end)
+        for start, end in pairwise(sorted(edges))
     )
 
 

@@ -45,11 +45,3 @@ def _last_end_within(
         return gap_start
     index = np.searchsorted(ends, gap_end, side="right") - 1
     return np.where(index >= 0, np.maximum(ends[np.maximum(index, 0)], gap_start), gap_start)
-
-
-def host_starved_in_backward(starved: Intervals, exposed: Intervals, backward: Intervals) -> int:
-    """Exposed time inside a step's backward that is the host's doing, in ns."""
-    if not len(backward):
-        return 0
-    inside = iv.clip(exposed, int(backward[0, 0]), int(backward[-1, 1]))
-    return iv.total(iv.intersect(inside, starved))

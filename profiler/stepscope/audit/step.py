@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from stepscope import intervals as iv
 from stepscope.audit import result, schedule
-from stepscope.audit.overlap import ComputeUnions, Overlap, comm_union, measure
+from stepscope.audit.overlap import ComputeUnions, Overlap, comm_union, measure, span_union
 from stepscope.audit.schedule import Ready, Transfer
-from stepscope.audit.starvation import host_starved_in_backward
 from stepscope.intervals import Intervals
 from stepscope.trace.recording import CollectiveOp, Phase, Recording
 from stepscope.trace.steps import Window
@@ -26,6 +25,12 @@ class Basis:
     unions: ComputeUnions
     starved: Intervals
     invalid: dict[int, str]
+    wire_of: dict[int, int]
+    """Row of a collective to its transfer time in ns, for those that could be laid beside the other ranks'."""
+
+    def wire_span(self, op: CollectiveOp) -> tuple[int, int]:
+        """When a collective was on the wire: its end, since waiting comes first; all of it where no rank tells more."""
+        return op.end - self.wire_of.get(op.row, op.end - op.start), op.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +40,15 @@ class MeasuredStep:
     window: Window
     overlap: Overlap
     gradient: Overlap | None
+    gradient_wire: Overlap | None
+    """The same without waiting for other ranks; None where that can't be told."""
+    peer_wait: int | None
+    """Exposed time before the last rank arrived."""
     outside_backward: int
-    """Exposed time of the collectives that forward or the optimizer launched."""
+    """Exposed time of the collectives that forward or the optimizer launched, waiting left out."""
     starved_in_backward: int
+    """Exposed time inside backward in which the next compute had not been launched."""
+    starved_not_waiting: int
     todo: list[Transfer]
     backward_start: int
     backward_end: int
@@ -71,16 +82,21 @@ def measure_step(basis: Basis, window: Window) -> MeasuredStep:
     buckets = sorted((op for op in ops if op.gradient), key=lambda op: op.launch)
     backward = unions.backward_of[window.number]
     overlap = measure(comm_union(ops), backward, unions.everything)
+    moving = iv.intersect(overlap.exposed_spans, span_union(map(basis.wire_span, ops)))
     outside = comm_union(op for op in ops if op.phase in (Phase.FORWARD, Phase.OPTIMIZER) and not op.gradient)
-    inside = iv.subtract(overlap.exposed_spans, outside)
     ready = schedule.ready_times(recording, buckets)
+    wires = [basis.wire_span(op) for op in buckets]
+    split = any(op.row in basis.wire_of for op in ops)
     return MeasuredStep(
         window=window,
         overlap=overlap,
         gradient=measure(comm_union(buckets), backward, unions.everything) if buckets else None,
-        outside_backward=iv.total(iv.intersect(overlap.exposed_spans, outside)),
-        starved_in_backward=host_starved_in_backward(basis.starved, inside, backward),
-        todo=schedule.transfers(buckets, ready, recording.lanes),
+        gradient_wire=measure(span_union(wires), backward, unions.everything) if buckets and split else None,
+        peer_wait=overlap.exposed - iv.total(moving) if split else None,
+        outside_backward=iv.total(iv.intersect(moving, outside)),
+        starved_in_backward=_starved(basis, iv.subtract(overlap.exposed_spans, outside), backward),
+        starved_not_waiting=_starved(basis, iv.subtract(moving, outside), backward),
+        todo=schedule.transfers(wires, ready, recording.lanes),
         backward_start=int(backward[0, 0]) if len(backward) else window.start,
         backward_end=int(backward[-1, 1]) if len(backward) else window.start,
         lanes=recording.lanes,
@@ -88,12 +104,19 @@ def measure_step(basis: Basis, window: Window) -> MeasuredStep:
     )
 
 
+def _starved(basis: Basis, spans: Intervals, backward: Intervals) -> int:
+    """How much of some exposed spans is inside a step's backward and the host's doing, in ns."""
+    if not len(backward):
+        return 0
+    return iv.total(iv.intersect(iv.clip(spans, int(backward[0, 0]), int(backward[-1, 1])), basis.starved))
+
+
 def gradient_totals(step: MeasuredStep) -> result.GradientTotals | None:
     """The gradient figures of a step, or None where it reduced none."""
     grad = step.gradient
     if grad is None:
         return None
-    floor = step.floor()
+    floor, wire = step.floor(), step.gradient_wire
     return result.GradientTotals(
         comm_ms=ns_to_ms(grad.comm),
         hidden_backward_ms=ns_to_ms(grad.hidden_backward),
@@ -101,6 +124,10 @@ def gradient_totals(step: MeasuredStep) -> result.GradientTotals | None:
         exposed_ms=ns_to_ms(grad.exposed),
         floor_ms=ns_to_ms(floor),
         excess_ms=ns_to_ms(max(0.0, grad.exposed - floor)),
+        wire_ms=ns_to_ms(wire.comm) if wire else None,
+        wire_hidden_backward_ms=ns_to_ms(wire.hidden_backward) if wire else None,
+        wire_hidden_other_ms=ns_to_ms(wire.hidden_other) if wire else None,
+        wire_exposed_ms=ns_to_ms(wire.exposed) if wire else None,
     )
 
 
@@ -135,8 +162,9 @@ def plain_step(basis: Basis, step: MeasuredStep) -> result.Step:
 
 def _waterfall(step: MeasuredStep) -> result.Waterfall:
     return result.Waterfall(
+        peer_wait_ms=ns_to_ms(step.peer_wait) if step.peer_wait is not None else None,
         outside_backward_ms=ns_to_ms(step.outside_backward),
-        host_starved_ms=ns_to_ms(step.starved_in_backward),
+        host_starved_ms=ns_to_ms(step.starved_not_waiting),
     )
 
 

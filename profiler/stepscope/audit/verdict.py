@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from stepscope.audit.overlap import Overlap
 from stepscope.audit.result import Thresholds, Verdict
 from stepscope.audit.step import MeasuredStep
 from stepscope.stats import bootstrap_interval, median
@@ -89,7 +90,8 @@ def judge(samples: Sequence[Sample], gates: Sequence[str], any_comm: bool, thres
         comm_share=comm.value,
         comm_share_ci=comm.interval,
         rank_spread=(min(by_rank), max(by_rank)) if len(by_rank) > 1 else None,
-        overlap_backward=_overlap_backward(samples),
+        overlap_backward=_overlap_backward([s.step.gradient for s in samples]),
+        overlap_backward_wire=_overlap_backward([s.step.gradient_wire for s in samples]),
         headroom=headroom,
         thresholds=thresholds,
         explanation=_explanation(samples, label, reason, headroom, thresholds),
@@ -135,13 +137,15 @@ def _label(samples: Sequence[Sample], cost: Share, comm: Share, thresholds: Thre
 
 
 def _main_reason(samples: Sequence[Sample]) -> str:
-    """Outside backward, serialised or link: what most of the exposed time comes from.
+    """Waiting, outside backward, serialised or link: what most of the exposed time comes from.
 
     Gradient traffic that would fit into backward is serialised, whatever the floor says: the floor is that of the buckets
     as they are, and of one bucket for everything it is the whole transfer.
     """
-    outside = sum(s.step.outside_backward for s in samples)
-    if 2 * outside > sum(s.step.overlap.exposed for s in samples):
+    exposed = sum(s.step.overlap.exposed for s in samples)
+    if 2 * sum(s.step.peer_wait or 0 for s in samples) > exposed:
+        return "waiting"
+    if 2 * sum(s.step.outside_backward for s in samples) > exposed:
         return "outside backward"
     fitting = sum(s.step.fits for s in samples)
     return "serialised" if 2 * fitting > len(samples) else "link"
@@ -152,10 +156,10 @@ def _host_bound(samples: Iterable[Sample], thresholds: Thresholds) -> bool:
     return bool(shares) and median(shares) > thresholds.host_starved_share
 
 
-def _overlap_backward(samples: Sequence[Sample]) -> float | None:
-    gradients = [s.step.gradient for s in samples if s.step.gradient]
-    total = sum(g.comm for g in gradients)
-    return sum(g.hidden_backward for g in gradients) / total if total else None
+def _overlap_backward(gradients: Sequence[Overlap | None]) -> float | None:
+    known = [gradient for gradient in gradients if gradient is not None]
+    total = sum(gradient.comm for gradient in known)
+    return sum(gradient.hidden_backward for gradient in known) / total if total else None
 
 
 def _rank_medians(samples: Sequence[Sample]) -> list[float]:
@@ -195,6 +199,7 @@ _MEANING = {
     COMPUTE_BOUND: "communication is small beside compute and hidden",
 }
 _REASONS = {
+    "waiting": "Most of it is waiting for a rank that arrives late, not transfer: look for the straggler.",
     "serialised": "The gradients would fit into backward, but their transfers start too late or run on after it.",
     "link": "The gradients do not fit into backward: no schedule of these buckets hides them on this link.",
     "outside backward": "Most of it is collectives that forward or the optimizer launched, with no backward beside them.",
@@ -235,6 +240,7 @@ def _next_step(label: str, reason: str, host_bound: bool) -> str:
         return "keep this audit as a baseline, and audit again after a change of model, ranks or network"
     return {
         "serialised": "try a smaller bucket_cap_mb, so that the first bucket leaves while backward still runs",
+        "waiting": "find out what the rank that arrives last does meanwhile: input, longer compute, a synchronisation",
         "link": "send less: gradient accumulation with no_sync, bfloat16 gradients, or a larger batch per rank",
     }.get(
         reason, "look at the collectives listed below: buffers, ZeRO parameters or metrics outside backward"

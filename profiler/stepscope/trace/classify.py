@@ -99,7 +99,8 @@ def _between_devices(trace: Trace, rows: NDArray[np.int64]) -> NDArray[np.bool_]
         ["DtoD" in name or "PtoP" in name or "Peer" in name for name in trace.names], dtype=np.bool_
     )
     is_copy = trace.events.category[rows] == Category.MEMCPY
-    return np.logical_and(is_copy, named[trace.events.name[rows]])
+    between: NDArray[np.bool_] = is_copy & named[trace.events.name[rows]]
+    return between
 
 
 def _split_cpu(trace: Trace) -> _Split:
@@ -172,8 +173,9 @@ def _collectives(trace: Trace, split: _Split, context: HostContext, steps: Steps
     launches = split.comm_launches
     phases, numbers = context.phases(launches), steps.of(launches.time)
     params = context.param_comms.holding(launches.thread, launches.time)
+    annotations = context.annotated.holding(launches.thread, launches.time)
     plain = [
-        _describe(trace, int(split.comm[k]), int(split.launch_rows[k]), int(params[k]))
+        _describe(trace, int(split.comm[k]), int(split.launch_rows[k]), int(annotations[k]), int(params[k]))
         for k in range(len(split.comm))
     ]
     placed = [
@@ -183,7 +185,7 @@ def _collectives(trace: Trace, split: _Split, context: HostContext, steps: Steps
     return tuple(sorted(_with_roles(trace, placed, launches, context, steps), key=lambda op: op.start))
 
 
-def _describe(trace: Trace, row: int, operator: int, params: int) -> CollectiveOp:
+def _describe(trace: Trace, row: int, operator: int, annotation: int, params: int) -> CollectiveOp:
     """A collective by itself: its kind, size, type and group from its args, its launching operator or its name."""
     events = trace.events
     name = trace.names[events.name[row]]
@@ -196,7 +198,7 @@ def _describe(trace: Trace, row: int, operator: int, params: int) -> CollectiveO
     )
     dtype = (
         collectives.dtype_of(args.dtype)
-        or _shape_dtype(trace, row, operator)
+        or _shape_dtype(trace, (row, operator, annotation))
         or collectives.kernel_dtype(name)
     )
     stream = int(events.stream[row])
@@ -210,7 +212,7 @@ def _describe(trace: Trace, row: int, operator: int, params: int) -> CollectiveO
         launch=NO_TIME,
         phase=Phase.UNKNOWN,
         stream=stream if stream != NO_ID else None,
-        elements=_elements_of(trace, args, row, operator),
+        elements=_elements_of(trace, args, operator, (row, annotation)),
         dtype=dtype,
         group=args.group_name,
         group_size=args.group_size or (len(args.group_ranks) if args.group_ranks else None),
@@ -218,18 +220,19 @@ def _describe(trace: Trace, row: int, operator: int, params: int) -> CollectiveO
     )
 
 
-def _elements_of(trace: Trace, args: CommArguments, row: int, operator: int) -> int | None:
+def _elements_of(trace: Trace, args: CommArguments, operator: int, transfers: tuple[int, ...]) -> int | None:
+    """The larger of input and output: declared, or from the shapes of the operator and of what it transfers."""
     declared = [count for count in (args.elements_in, args.elements_out) if count is not None]
     if declared:
         return max(declared)
     sizes = gloo.arguments_elements(trace.shapes.get(operator))
-    spanned = gloo.total_elements(trace.shapes.get(row))
-    return max([*sizes, *([spanned] if spanned is not None else [])], default=None)
+    totals = (gloo.total_elements(trace.shapes.get(row)) for row in transfers)
+    return max([*sizes, *(total for total in totals if total is not None)], default=None)
 
 
-def _shape_dtype(trace: Trace, row: int, operator: int) -> collectives.Dtype | None:
-    for place in (row, operator):
-        shapes = trace.shapes.get(place)
+def _shape_dtype(trace: Trace, rows: tuple[int, ...]) -> collectives.Dtype | None:
+    for row in rows:
+        shapes = trace.shapes.get(row)
         for spelling in shapes.types if shapes else ():
             if dtype := collectives.dtype_of(spelling):
                 return dtype

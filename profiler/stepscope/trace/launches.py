@@ -54,6 +54,7 @@ class HostContext:
         self.fsdp_gather = host.HostSpans(trace, host.select(trace, host.is_fsdp_gather))
         self.communication = host.HostSpans(trace, host.select(trace, host.is_communication))
         self.named = host.HostSpans(trace, host.select(trace, _names_its_kind))
+        self.annotated = host.HostSpans(trace, host.select(trace, _is_backends_annotation))
         self.param_comms = host.HostSpans(
             trace, host.select(trace, lambda name: name == collectives.PARAM_COMMS)
         )
@@ -96,7 +97,13 @@ class HostContext:
         threads = host.threads_of(self._trace)[tensor]
         inner = tensor[self.communication.holding(threads, events.start[tensor]) != host.NO_ROW]
         held = host.HostSpans(self._trace, inner).holding(launches.thread, launches.time)
-        return np.logical_and(held != host.NO_ROW, events.start[held] >= events.start[operator])
+        inside: NDArray[np.bool_] = (held != host.NO_ROW) & (events.start[held] >= events.start[operator])
+        return inside
+
+
+def _is_backends_annotation(name: str) -> bool:
+    """NCCL's own annotation (`nccl:all_reduce`): it has the tensors' shapes where its operator has a mere list."""
+    return ":" in name and "::" not in name and host.is_communication(name)
 
 
 def _names_its_kind(name: str) -> bool:

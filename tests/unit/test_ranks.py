@@ -1,0 +1,198 @@
+"""Ranks laid side by side: pairing, waiting told from transfer, clocks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from build_trace import AUTOGRAD, TraceBuilder
+from stepscope.audit.buckets import bus_factor
+from stepscope.audit.build import audit
+from stepscope.audit.result import Audit
+from stepscope.ranks.clocks import fit_clocks
+from stepscope.ranks.pairing import Pairing, pair
+from stepscope.trace.classify import classify
+from stepscope.trace.reader import read
+from stepscope.trace.recording import Recording
+
+ELEMENTS = 1 << 20
+WORLD = 3
+
+
+def rank_trace(rank: int, *, arrival: float = 300, host: str | None = None, clock: float = 0) -> TraceBuilder:
+    """Backward from 100 to 200 us; one all-reduce that this rank joins at `arrival` and all leave at 500 us.
+
+    clock: by how many us this rank's host is ahead.
+    """
+    trace = TraceBuilder(rank=rank, world_size=WORLD, base_ns=0)
+    if host is not None:
+        trace.header["host_name"] = host
+    trace.step(5, clock, 1000)
+    trace.backward("MmBackward0", clock + 60, 20)
+    trace.kernel("gemm", launched=clock + 65, start=clock + 100, duration=90, thread=AUTOGRAD)
+    trace.accumulate_grad(clock + 81, 25)
+    trace.kernel("copy", launched=clock + 82, start=clock + 190, duration=10, thread=AUTOGRAD)
+    launched, duration = clock + 90, 500 - arrival
+    trace.collective(
+        "allreduce",
+        launched=launched,
+        start=clock + arrival,
+        duration=duration,
+        elements=ELEMENTS,
+        sequence=1,
+    )
+    return trace
+
+
+def recorded(folder: Path, *traces: TraceBuilder) -> list[Recording]:
+    return [classify(read(trace.write(folder / f"r{k}.json"))) for k, trace in enumerate(traces)]
+
+
+def audited(folder: Path, *traces: TraceBuilder) -> Audit:
+    return audit(recorded(folder, *traces))
+
+
+@pytest.fixture
+def straggling(tmp_path: Path) -> Audit:
+    """Ranks 0 and 2 arrive at 300 us, rank 1 at 440."""
+    return audited(tmp_path, rank_trace(0), rank_trace(1, arrival=440), rank_trace(2))
+
+
+def test_wire_is_the_shortest_duration_and_the_rest_is_waiting(straggling: Audit) -> None:
+    assert [(c.rank, c.wait_ms, c.wire_ms) for c in straggling.collectives] == [
+        (0, 0.14, 0.06),
+        (1, 0.0, 0.06),
+        (2, 0.14, 0.06),
+    ]
+
+
+def test_bus_bandwidth_is_bytes_over_wire_times_the_factor(straggling: Audit) -> None:
+    expected = 4 * ELEMENTS / 60e-6 / 1e9 * 2 * (WORLD - 1) / WORLD
+    assert straggling.collectives[0].bus_gb_per_s == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("kind", "factor"),
+    [
+        ("all_reduce", 1.5),
+        ("reduce_scatter", 0.75),
+        ("all_gather", 0.75),
+        ("all_to_all", 0.75),
+        ("broadcast", 1.0),
+    ],
+)
+def test_the_bus_factor_is_that_of_nccl_tests(kind: str, factor: float) -> None:
+    assert bus_factor(kind, 4) == factor
+
+
+def test_exposed_waiting_is_the_peers_and_the_floor_counts_transfer_alone(straggling: Audit) -> None:
+    waiting, late, _ = (rank.steps[0] for rank in straggling.ranks)
+    assert waiting.waterfall is not None
+    assert late.waterfall is not None
+    assert (waiting.waterfall.peer_wait_ms, late.waterfall.peer_wait_ms) == (0.14, 0.0)
+    assert waiting.grad is not None
+    assert (waiting.grad.exposed_ms, waiting.grad.wire_exposed_ms) == (0.2, 0.06)
+    assert waiting.grad.floor_ms == pytest.approx(0.06), "ready at 200 us, 60 us of transfer"
+    assert straggling.verdict.reason == "waiting"
+
+
+def test_a_straggler_neither_raises_nor_lowers_the_overlap_of_the_wire(tmp_path: Path) -> None:
+    def overlap(arrival: float) -> float | None:
+        traces = [rank_trace(0, arrival=150), rank_trace(1, arrival=arrival), rank_trace(2, arrival=150)]
+        return audited(tmp_path, *traces).verdict.overlap_backward_wire
+
+    assert overlap(440) == overlap(460) == 0.0
+    assert overlap(150) == pytest.approx(50 / 350), "the transfer itself begins at 150 us, under backward"
+
+
+def test_the_rank_that_arrives_last_is_named_with_how_often_and_how_late(straggling: Audit) -> None:
+    assert straggling.stragglers == [
+        {"rank": 1, "last_share": 1.0, "collectives": 1, "lateness_ms": 0.14, "total_ms": 0.14}
+    ]
+
+
+def sizes(pairing: Pairing) -> list[int]:
+    return [len(one.members) for one in pairing.paired]
+
+
+def test_a_collective_that_one_rank_lacks_is_reported_and_shifts_nothing(tmp_path: Path) -> None:
+    traces = [rank_trace(rank) for rank in range(WORLD)]
+    for trace in traces[:2]:
+        trace.collective("allgather", launched=700, start=710, duration=10, elements=7, sequence=2)
+    pairing = pair(recorded(tmp_path, *traces))
+    assert sizes(pairing) == [3]
+    assert pairing.mispaired == ("all_gather of 7 elements in step 5: 1 on rank 0, 1 on rank 1, 0 on rank 2",)
+
+
+def test_without_numbers_order_within_kind_and_size_pairs(tmp_path: Path) -> None:
+    traces = []
+    for rank in range(2):
+        trace = TraceBuilder(rank=rank, world_size=2)
+        trace.step(5, 0, 1000)
+        big, small = (100, 300) if rank == 0 else (300, 100)
+        trace.collective(
+            "allreduce", launched=big - 9, start=big, duration=50 + rank, elements=64, described=False
+        )
+        trace.collective(
+            "broadcast", launched=small - 9, start=small, duration=50, elements=64, described=False
+        )
+        traces.append(trace)
+    found = pair(recorded(tmp_path, *traces))
+    assert sorted(one.kind for one in found.paired) == ["all_reduce", "broadcast"]
+    assert found.mispaired == ()
+    (reduce,) = (one for one in found.paired if one.synchronising)
+    assert (reduce.kind, reduce.wire, reduce.last) == ("all_reduce", 50_000, 0)
+
+
+def test_a_broadcast_has_no_common_end_and_is_not_split(tmp_path: Path) -> None:
+    traces = []
+    for rank in range(2):
+        trace = TraceBuilder(rank=rank, world_size=2)
+        trace.step(5, 0, 1000)
+        trace.collective("broadcast", launched=90, start=100, duration=50 + rank, elements=64, sequence=4)
+        traces.append(trace)
+    assert [c.wire_ms for c in audited(tmp_path, *traces).collectives] == [None, None]
+
+
+def test_recordings_that_are_no_set_of_ranks_are_never_paired(tmp_path: Path) -> None:
+    assert pair(recorded(tmp_path, rank_trace(0), rank_trace(0))).paired == ()
+    assert pair(recorded(tmp_path, rank_trace(0))).paired == ()
+
+
+def test_a_missing_rank_leaves_the_pairing_incomplete(tmp_path: Path) -> None:
+    assert not pair(recorded(tmp_path, rank_trace(0), rank_trace(1))).complete
+    assert pair(recorded(tmp_path, *(rank_trace(k) for k in range(WORLD)))).complete
+
+
+def test_clocks_a_second_apart_change_no_split_and_are_found(tmp_path: Path) -> None:
+    second = 1e6
+    traces = [
+        rank_trace(0, host="a"),
+        rank_trace(1, host="b", arrival=440, clock=second),
+        rank_trace(2, host="b", clock=second),
+    ]
+    recordings = recorded(tmp_path, *traces)
+    (clock,) = fit_clocks(recordings, pair(recordings).paired)
+    assert (clock.host, clock.offset, clock.residual, clock.pairs) == ("b", 1e9, 0.0, 1)
+    found = audit(recordings)
+    assert [c.wait_ms for c in found.collectives] == [0.14, 0.0, 0.14]
+    assert found.clocks[0]["offset_ms"] == 1000.0
+
+
+def test_ranks_of_one_host_share_its_clock(tmp_path: Path) -> None:
+    recordings = recorded(tmp_path, rank_trace(0, host="a"), rank_trace(1, host="a"))
+    assert fit_clocks(recordings, pair(recordings).paired) == []
+
+
+def test_every_collective_of_eight_real_ranks_is_paired(shared: Path) -> None:
+    files = sorted((shared / "traces/param_dlrm_v100_8ranks").iterdir())
+    recordings = [classify(read(file)) for file in files]
+    pairing = pair(recordings)
+    assert sizes(pairing) == [8] * 8
+    assert (pairing.mispaired, pairing.complete) == ((), True)
+    first = min(pairing.paired, key=lambda one: min(op.launch for op in one.members.values()))
+    starts = {index: recordings[index].base_ns + op.start for index, op in first.members.items()}
+    assert first.last == max(starts, key=lambda index: starts[index]), (
+        "one host, one clock: the last to start"
+    )
