@@ -8,22 +8,25 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import signal
 import sys
 from pathlib import Path
 
 import msgspec
-import torch.distributed
 import torch.distributed.run
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.rendezvous import RendezvousError
 
 from stepscope.capture.launch import CPP_LOG_LEVEL, LaunchStatus, RankFailure
+from stepscope.capture.orphans import die_with_parent
 
 
 def main(job: Path, status: Path) -> int:
     """Run torchrun in this process; 0 when all ranks ended well."""
+    die_with_parent(signal.SIGTERM)
     _restore_log_level()
-    logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)
+    logging.disable(logging.CRITICAL)  # what went wrong, the launcher says in one line
     outcome = _launch(argparse.Namespace(**msgspec.json.decode(job.read_bytes())))
     status.write_bytes(msgspec.json.encode(outcome))
     return 0 if outcome.kind == "done" else 1
@@ -39,7 +42,7 @@ def _launch(arguments: argparse.Namespace) -> LaunchStatus:
         )
     except SignalException as error:
         return LaunchStatus(kind="signal", message=error.sigval.name)
-    except (torch.distributed.DistError, OSError, RuntimeError, ValueError, AssertionError) as error:
+    except (RendezvousError, OSError, RuntimeError, ValueError, AssertionError) as error:
         # What torchrun raises for an address in use, a rendezvous that fails, a flag that makes no sense.
         return LaunchStatus(kind="error", message=f"{type(error).__name__}: {error}")
     return LaunchStatus(kind="done")

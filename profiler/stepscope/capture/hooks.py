@@ -44,6 +44,7 @@ class StepHooks:
         """Begin to listen."""
         self._undo.append(register_optimizer_step_pre_hook(self._before).remove)
         self._undo.append(register_optimizer_step_post_hook(self._after).remove)
+        self._replace(record_function, "__enter__", self._entering_annotation)
         self._replace(record_function, "__exit__", self._leaving_annotation)
         self._replace(torch.amp.GradScaler, "step", self._scaled_step)
 
@@ -78,15 +79,21 @@ class StepHooks:
                 del self._open[depth:]
                 return
 
-    def _leaving_annotation(
-        self, leave: Callable[..., Any], annotation: record_function, *exception: Any
-    ) -> Any:
+    def _leaving_annotation(self, leave: Callable[..., Any], *args: Any) -> Any:
         """A step is told when its `Optimizer.step#` annotation has ended, so that no step window cuts one in two."""
-        result = leave(annotation, *exception)
-        if self._ended is not None and annotation.name.startswith("Optimizer.step#"):
+        result = leave(*args)
+        self._tell_ended()
+        return result
+
+    def _entering_annotation(self, enter: Callable[..., Any], *args: Any) -> Any:
+        """An optimizer step that was compiled has lost its annotation; the next one, of zero_grad or DDP's forward, is soon."""
+        self._tell_ended()
+        return enter(*args)
+
+    def _tell_ended(self) -> None:
+        if self._ended is not None:
             optimizer, self._ended = self._ended, None
             self._tell(optimizer, skipped=False)
-        return result
 
     def _scaled_step(
         self, step: Callable[..., Any], scaler: Any, optimizer: Optimizer, *args: Any, **kwargs: Any

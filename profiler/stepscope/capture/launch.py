@@ -44,10 +44,11 @@ class LaunchStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How a launch went."""
 
     kind: str
-    """done, failed (ranks did), signal, or error (nothing could be launched)."""
+    """done, failed (ranks did), signal (one was forwarded), or error (nothing could be launched)."""
     failures: list[RankFailure] = []
     """The first to fail first; those that torchrun ended because of it come after."""
     message: str = ""
+    """The signal's name, or the error."""
 
 
 def launch(
@@ -82,28 +83,30 @@ def launch(
             },
             process_group=0,  # a Ctrl-C reaches the ranks once, through us, not twice
         )
-        with _forwarding(child):
+        with _forwarding(child) as forwarded:
             while child.poll() is None:
                 time.sleep(POLL_SECONDS)
                 watch()
+        if forwarded:
+            return LaunchStatus(kind="signal", message=forwarded[0].name)
         if status.exists():
             return msgspec.json.decode(status.read_bytes(), type=LaunchStatus)
-        return LaunchStatus(kind="error", message=f"torchrun ended with exit code {child.returncode}")
+        return LaunchStatus(kind="error", message=f"it ended with exit code {child.returncode}")
 
 
 @contextmanager
-def _forwarding(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    told = False
+def _forwarding(child: subprocess.Popen[bytes]) -> Iterator[list[signal.Signals]]:
+    """Yields the signals that have come so far."""
+    forwarded: list[signal.Signals] = []
 
     def forward(number: int, _frame: FrameType | None) -> None:
-        nonlocal told
-        # torchrun, told once, ends its ranks and waits; told again it would leave them behind
-        child.send_signal(signal.SIGKILL if told else number)
-        told = True
+        # torchrun, told once, ends its ranks and waits for them. Killed, it takes them with it: see orphans.py.
+        child.send_signal(signal.SIGKILL if forwarded else number)
+        forwarded.append(signal.Signals(number))
 
     before = {number: signal.signal(number, forward) for number in FORWARDED}
     try:
-        yield
+        yield forwarded
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

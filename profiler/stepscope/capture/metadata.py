@@ -31,7 +31,7 @@ class StepTime(msgspec.Struct, frozen=True, kw_only=True):
     """Counted from 0 by the script's own optimizer steps; the number in `ProfilerStep#`."""
     wall_ms: float
     kind: str
-    """start-up, unprofiled, profiler-warm-up, recorded, after-export, or other-profiler."""
+    """start-up, unprofiled, profiler-warm-up, recorded, after-export, or other-profiler (the script's own)."""
     device_ms: float | None = None
     """Between device events at the same two places, on a GPU."""
 

@@ -27,9 +27,13 @@ def what_failed(outcome: LaunchStatus, run: RunMetadata | None, run_dir: Path) -
     record = known.get(first.rank)
     step = f" at step {record.steps_seen}" if record and record.steps_seen is not None else ""
     error = f" ({_short(record.error)})" if record and record.error else ""
-    traced = ", ".join(str(rank.rank) for rank in known.values() if rank.trace)
-    kept = f"traces of ranks {traced} kept in {run_dir}" if traced else "no step was recorded"
-    return f"rank {first.rank} {_ended(first.exit_code)}{step}{error}; {kept}"
+    return f"rank {first.rank} {_ended(first.exit_code)}{step}{error}; {what_is_kept(run, run_dir)}"
+
+
+def what_is_kept(run: RunMetadata | None, run_dir: Path) -> str:
+    """The ranks whose traces there are."""
+    traced = [str(rank.rank) for rank in run.ranks if rank.trace] if run is not None else []
+    return f"traces of ranks {', '.join(traced)} kept in {run_dir}" if traced else "no step was recorded"
 
 
 def first_failure(failures: Sequence[RankFailure], known: dict[int, RankRecord]) -> RankFailure:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import runpy
+import signal
 import sys
 import types
 from importlib.machinery import SourceFileLoader
@@ -12,6 +13,7 @@ from types import TracebackType
 
 from stepscope.capture import config as capture_config
 from stepscope.capture.config import CaptureConfig
+from stepscope.capture.orphans import die_with_parent
 from stepscope.capture.recorder import Recorder
 
 _FROZEN_RUNPY = ("<frozen runpy>",)
@@ -20,6 +22,7 @@ _FROZEN_RUNPY = ("<frozen runpy>",)
 
 def main() -> None:
     """Record the script that the command line names."""
+    die_with_parent(signal.SIGKILL)
     config = CaptureConfig.decoded(os.environ.pop(capture_config.VARIABLE))
     del sys.argv[0]
     recorder = Recorder(config)
@@ -36,8 +39,11 @@ def main() -> None:
         raise
     except BaseException as failure:
         error = f"{type(failure).__name__}: {failure}"
-        failure.__traceback__ = _without_our_frames(failure.__traceback__)
-        raise
+        if isinstance(failure, KeyboardInterrupt):
+            raise
+        # printed here, for on the way up it would get our frames back
+        sys.excepthook(type(failure), failure, _without_our_frames(failure.__traceback__))
+        sys.exit(1)
     finally:
         recorder.finish(error)
 
@@ -50,11 +56,12 @@ def _run_script(path: str) -> None:
     if not sys.flags.safe_path:
         sys.path.insert(0, str(Path(path).resolve().parent))
     module = types.ModuleType("__main__")
-    loader = SourceFileLoader("__main__", path)
-    module.__dict__.update(__file__=path, __loader__=loader, __builtins__=__builtins__, __cached__=None)
+    file = str(Path(path).absolute())
+    loader = SourceFileLoader("__main__", file)
+    module.__dict__.update(__file__=file, __loader__=loader, __builtins__=__builtins__, __cached__=None)
     sys.modules["__main__"] = module
     # Compiled here, for the loader would write bytecode beside the script, which Python does not do for __main__.
-    exec(compile(Path(path).read_bytes(), path, "exec", dont_inherit=True), module.__dict__)
+    exec(compile(Path(file).read_bytes(), file, "exec", dont_inherit=True), module.__dict__)
 
 
 def _run_module(name: str) -> None:

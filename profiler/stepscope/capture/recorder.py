@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,7 +13,7 @@ from stepscope.capture.config import TIMED_AFTER, CaptureConfig
 from stepscope.capture.hooks import StepHooks
 from stepscope.capture.metadata import RANK_FILE, Optimizer, RankMetadata, StepTime, write_json
 from stepscope.capture.modules import ModuleWatch
-from stepscope.capture.session import OtherProfilers, Session
+from stepscope.capture.session import TRACE_FILE, OtherProfilers, Session
 from stepscope.capture.termination import TerminationGuard
 from stepscope.capture.timing import StepTimer
 
@@ -33,6 +34,21 @@ class State(enum.Enum):
     DONE = "done"
 
 
+@dataclass
+class Take:
+    """One attempt at a recording, by the steps of the optimizer `key`; it counts once it has a trace."""
+
+    key: int
+    session: Session
+    kinds: dict[int, str] = field(default_factory=lambda: dict.fromkeys(range(START_UP_STEPS), "start-up"))
+    """What each step was that is not an unprofiled one, as in StepTime."""
+    trace: str | None = None
+    problem: str | None = None
+    """Why it holds less than asked for."""
+    times: list[StepTime] = field(default_factory=list)
+    timed_after: int = 0
+
+
 class Recorder:
     """Records the steps of this process into `config.run_dir`.
 
@@ -45,20 +61,17 @@ class Recorder:
     def __init__(self, config: CaptureConfig) -> None:
         self._config = config
         self._state = State.WAITING
-        self._trace: str | None = None
-        self._recorded: list[int] = []
-        self._unfinished: int | None = None
+        self._take: Take | None = None
+        """The attempt that is going on, until everything about it is measured."""
+        self._kept: Take | None = None
+        """The last attempt that gave a trace."""
         self._problem: str | None = None
         self._error: str | None = None
         self._ended = False
         self._clock = StepClock()
         self._timer = StepTimer()
-        self._kinds: dict[int, str] = dict.fromkeys(range(START_UP_STEPS), "start-up")
+        self._other_steps: set[int] = set()
         self._skipped: list[int] = []
-        self._times: list[StepTime] = []
-        self._timed_after = 0
-        self._session: Session | None = None
-        self._session_key: int | None = None
         self._others = OtherProfilers(self._yield_to_other)
         self._hooks = StepHooks(self.optimizer_stepped)
         self._modules = ModuleWatch()
@@ -71,8 +84,12 @@ class Recorder:
         return self._identity.local_rank
 
     def install(self) -> None:
-        """Begin to listen, and leave a first sign of life in the run directory."""
+        """Begin to listen, and leave a first sign of life in the run directory; an earlier attempt of this rank gives way."""
         Recorder.running = self
+        for earlier in Path(self._config.run_dir).glob(
+            TRACE_FILE.format(rank=self._identity.rank, nanoseconds="*")
+        ):
+            earlier.unlink()
         self._hooks.install()
         self._others.install()
         self._modules.install()
@@ -89,7 +106,7 @@ class Recorder:
                 self._skipped.append(self._clock.steps - 1)
             self._step_ended(key, self._clock.steps)
         self._timer.mark(key, self._clock.counts[key] - 1, end)
-        if self._state is State.TIMING and self._timed_after > TIMED_AFTER:
+        if self._take is not None and self._take.timed_after > TIMED_AFTER:
             self._measured()
 
     def stepped_by_hand(self) -> None:
@@ -105,9 +122,9 @@ class Recorder:
             return
         with self._guard:
             self._ended, self._error = True, error
-            if self._session is not None:
+            if self._state in (State.WARMING, State.RECORDING):
                 self._end_recording("the script ended")
-            if self._trace is None and self._problem is None:
+            if self._kept is None and self._problem is None:
                 self._problem = self._why_nothing_was_recorded()
             self._remove()
             self._write()
@@ -115,89 +132,96 @@ class Recorder:
 
     def _step_ended(self, key: int, steps: int) -> None:
         """`steps` training steps are complete; the next one has that number."""
-        if self._session is not None and self._session_key != key:
-            self._discard()  # an optimizer that steps more rarely has turned up: it is the clock
+        if self._take is not None and self._take.key != key:
+            self._abandon()  # an optimizer that steps more rarely has turned up: it is the clock
         if self._others.active:
-            self._kinds[steps - 1] = "other-profiler"
+            self._other_steps.add(steps - 1)
         if self._state is State.WAITING:
             self._prepare(key, steps)
         elif self._state is State.WARMING:
-            self._start(steps)
+            self._start(self._going_on, steps)
         elif self._state is State.RECORDING:
-            self._next_recorded_step(steps)
+            self._next_recorded_step(self._going_on, steps)
         elif self._state is State.TIMING:
-            self._timed_after += 1
+            self._going_on.timed_after += 1
+
+    @property
+    def _going_on(self) -> Take:
+        assert self._take is not None
+        return self._take
 
     def _prepare(self, key: int, steps: int) -> None:
         if steps < self._config.warmup - 1 or self._others.active:
             return
-        self._session, self._session_key = Session(with_stack=self._config.with_stack), key
+        take = self._take = Take(key, Session(with_stack=self._config.with_stack))
         with self._others.ours():
-            self._session.prepare()
+            take.session.prepare()
         self._state = State.WARMING
         if self._config.warmup == 1:
-            self._start(steps)
+            self._start(take, steps)
         else:
-            self._kinds[steps] = "profiler-warm-up"
+            take.kinds[steps] = "profiler-warm-up"
 
-    def _start(self, steps: int) -> None:
-        assert self._session is not None
+    def _start(self, take: Take, steps: int) -> None:
         self._guard.recording(True)
         with self._others.ours():
-            self._session.start()
+            take.session.start()
         self._state = State.RECORDING
-        self._session.begin_step(steps)
-        self._kinds[steps] = "recorded"
+        take.session.begin_step(steps)
+        take.kinds[steps] = "recorded"
 
-    def _next_recorded_step(self, steps: int) -> None:
-        assert self._session is not None
-        self._session.end_step()
-        if len(self._session.completed) == self._config.steps:
+    def _next_recorded_step(self, take: Take, steps: int) -> None:
+        take.session.end_step()
+        if len(take.session.completed) == self._config.steps:
             self._end_recording("")
         else:
-            self._session.begin_step(steps)
-            self._kinds[steps] = "recorded"
+            take.session.begin_step(steps)
+            take.kinds[steps] = "recorded"
 
     def _yield_to_other(self) -> None:
         """The script starts a profiler of its own: it goes first."""
-        if self._session is not None:
+        if self._state in (State.WARMING, State.RECORDING):
             self._end_recording("the script started a profiler of its own")
 
-    def _discard(self) -> None:
-        """Stop the profiler and wait for another chance."""
-        assert self._session is not None
-        session, self._session = self._session, None
-        for step in (*session.completed, session.unfinished):
-            if step is not None:
-                self._kinds[step] = "discarded"
+    def _abandon(self) -> None:
+        """Leave this attempt and wait for another chance; a trace that it gave stays until a better one is there."""
         if self._state is State.RECORDING:
-            with self._others.ours():
-                session.stop()
-            self._guard.recording(False)
+            self._stop(self._going_on)
+        self._take = None
         self._state = State.WAITING
+
+    def _stop(self, take: Take) -> None:
+        with self._others.ours():
+            take.session.stop()
+        self._guard.recording(False)
 
     def _end_recording(self, why: str) -> None:
         """Stop the profiler and keep the trace, if it holds a whole step; `why` it ends early."""
-        assert self._session is not None
-        if not self._session.completed:
-            self._discard()
+        take = self._going_on
+        if not take.session.completed:
+            self._abandon()
             return
-        session, self._session = self._session, None
         with self._guard:
-            with self._others.ours():
-                session.stop()
-            self._guard.recording(False)
-            self._recorded, self._unfinished = session.completed, session.unfinished
-            if len(self._recorded) < self._config.steps:
-                self._problem = f"{why} after {len(self._recorded)} of {self._config.steps} recorded steps"
-            try:
-                self._trace = session.export(Path(self._config.run_dir), self._identity.rank)
-            except OSError as error:  # the script must not die of our disk
-                self._problem = f"the trace could not be written: {error.strerror}"
-            self._kinds[self._recorded[-1] + 1] = "after-export"
+            self._stop(take)
+            recorded = len(take.session.completed)
+            if recorded < self._config.steps:
+                take.problem = f"{why} after {recorded} of {self._config.steps} recorded steps"
+            self._export(take)
+            take.kinds[take.session.completed[-1] + 1] = "after-export"
             self._modules.read()
             self._state = State.TIMING
             self._write()
+
+    def _export(self, take: Take) -> None:
+        directory = Path(self._config.run_dir)
+        try:
+            take.trace = take.session.export(directory, self._identity.rank)
+        except OSError as error:  # the script must not die of our disk
+            self._problem = f"the trace could not be written: {error.strerror}"
+            return
+        if self._kept is not None and self._kept.trace is not None:
+            (directory / self._kept.trace).unlink()
+        self._kept = take
 
     def _measured(self) -> None:
         self._remove()
@@ -206,17 +230,15 @@ class Recorder:
             raise SystemExit(0)
 
     def _remove(self) -> None:
+        if self._state is State.DONE:
+            return
         self._state = State.DONE
         self._hooks.remove()
         self._others.remove()
         self._modules.remove()
-        key = self._clock_key
-        if key is not None and not self._times:
-            self._times = self._timer.times(key, self._kinds)
-
-    @property
-    def _clock_key(self) -> int | None:
-        return self._session_key if self._trace is not None else self._clock.key
+        if self._kept is not None:
+            others = dict.fromkeys(self._other_steps, "other-profiler")
+            self._kept.times = self._timer.times(self._kept.key, {**others, **self._kept.kinds})
 
     def _why_nothing_was_recorded(self) -> str:
         seen, asked = self._clock.steps, self._config
@@ -234,7 +256,8 @@ class Recorder:
 
     def _write(self) -> None:
         identity = self._identity = settings.identity(self._identity)
-        clock_key = self._clock_key
+        kept = self._kept
+        clock_key = kept.key if kept is not None else self._clock.key
         write_json(
             Path(self._config.run_dir) / RANK_FILE.format(rank=identity.rank),
             RankMetadata(
@@ -244,15 +267,15 @@ class Recorder:
                 host=identity.host,
                 pid=identity.pid,
                 launch_id=self._config.launch_id,
-                state="ended" if self._ended else "recorded" if self._trace else "running",
+                state="ended" if self._ended else "recorded" if kept is not None else "running",
                 written_ns=settings.wall_clock_ns(),
                 steps_seen=self._clock.steps,
                 device=identity.device,
                 backend=identity.backend,
-                trace=self._trace,
-                recorded_steps=self._recorded,
-                unfinished_step=self._unfinished,
-                problem=self._problem,
+                trace=kept.trace if kept is not None else None,
+                recorded_steps=kept.session.completed if kept is not None else [],
+                unfinished_step=kept.session.unfinished if kept is not None else None,
+                problem=kept.problem if kept is not None else self._problem,
                 error=self._error,
                 optimizers=[
                     Optimizer(
@@ -261,7 +284,7 @@ class Recorder:
                     for key, count in self._clock.counts.items()
                 ],
                 skipped_by_grad_scaler=self._skipped,
-                step_times=self._times,
+                step_times=kept.times if kept is not None else [],
                 ddp=self._modules.ddp,
                 fsdp=self._modules.fsdp,
                 versions=settings.versions(),

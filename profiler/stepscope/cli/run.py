@@ -28,7 +28,7 @@ from stepscope.capture.config import DEFAULT_STEPS, DEFAULT_WARMUP, CaptureConfi
 from stepscope.capture.launch import LaunchStatus, launch, rank_environment
 from stepscope.capture.merge import Command, merge, rank_files
 from stepscope.capture.metadata import RunMetadata
-from stepscope.capture.outcome import what_failed, what_is_missing
+from stepscope.capture.outcome import what_failed, what_is_kept, what_is_missing
 from stepscope.capture.rundir import default_name, make_run_dir
 from stepscope.capture.target import CPU_PROCESSES, Target, find_target
 from stepscope.cli.arguments import Parser, add_output_options
@@ -160,8 +160,8 @@ def _progress(run_dir: Path) -> Callable[[], None]:
         ranks = rank_files(run_dir)
         if ranks and ranks[0].state == "recorded":
             told = True
-            first, last = ranks[0].recorded_steps[0], ranks[0].recorded_steps[-1]
-            _say(f"recorded steps {first} to {last}; the script runs on to its own end")
+            steps = ", ".join(map(str, ranks[0].recorded_steps))
+            _say(f"steps {steps} are recorded; the script runs on to its own end")
 
     return look
 
@@ -181,6 +181,7 @@ def _conclude(run: RunMetadata | None, outcome: LaunchStatus, run_dir: Path, jso
     if failed is not None:
         raise InputError(failed)
     if outcome.kind == "signal":
+        _say(f"stopped by {outcome.message}; {what_is_kept(run, run_dir)}")
         return 128 + signal.Signals[outcome.message]
     if run is not None and not traced:
         raise InputError(missing or "no step was recorded")

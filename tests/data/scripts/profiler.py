@@ -1,0 +1,1 @@
+ANSWER = "the profiler.py of the user"
