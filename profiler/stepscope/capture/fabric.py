@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.metadata import entry_points
 
 from stepscope.capture.place import Fabric
 from stepscope.errors import InputError
+
+Maker = Callable[[str, int, int], AbstractContextManager[Fabric]]
 
 GROUP, NAME = "stepscope.fabrics", "emulated"
 """The entry point that makes fabrics: called with the option's text, the nodes and the ranks a node, it gives a context manager
@@ -63,9 +65,10 @@ def fabric_of(args: argparse.Namespace, defaults: argparse.Namespace) -> Iterato
         yield fabric
 
 
-def _maker():  # type: ignore[no-untyped-def]  # whatever is installed; `Fabric` says what is needed of it
+def _maker() -> Maker:
     for entry in entry_points(group=GROUP, name=NAME):
-        return entry.load()
+        maker: Maker = entry.load()
+        return maker
     raise InputError("no package that emulates fabrics is installed; install stepscope with its workloads")
 
 

@@ -17,6 +17,7 @@ import msgspec
 
 from stepscope.capture import config as capture_config
 from stepscope.capture.config import CaptureConfig
+from stepscope.capture.place import Fabric, inside, variables
 
 POLL_SECONDS = 0.2
 KINETO_SILENT = "6"
@@ -56,33 +57,47 @@ def launch(
     config: CaptureConfig,
     environment: Mapping[str, str],
     watch: Callable[[], None],
+    fabric: Fabric | None = None,
+) -> LaunchStatus:
+    """Record the ranks of this node to their end: `start` with the worker that records."""
+    told = {capture_config.VARIABLE: config.encoded()}
+    return start(arguments, "worker.py", {**environment, **told}, watch, fabric)
+
+
+def start(
+    arguments: Mapping[str, Any],
+    worker: str,
+    environment: Mapping[str, str],
+    watch: Callable[[], None],
+    fabric: Fabric | None = None,
 ) -> LaunchStatus:
     """Run the ranks of this node to their end; `watch` is called now and then meanwhile.
 
-    `arguments` are torchrun's, parsed; its script is replaced by the rank's worker. SIGINT, SIGTERM and SIGHUP go to torchrun,
-    which ends its ranks; a second one kills them all.
+    `arguments` are torchrun's, parsed; its script is replaced by `worker`, a file of this folder. SIGINT, SIGTERM and SIGHUP go
+    to torchrun, which ends its ranks; a second one kills them all. With a fabric each rank runs at its place in it.
     """
     script = str(arguments["training_script"])
     ours = {
         **arguments,
         "module": False,
         "run_path": False,
-        "training_script": str(Path(__file__).with_name("worker.py")),
+        "training_script": str(Path(__file__).with_name(worker)),
         "training_script_args": [script, *arguments["training_script_args"]],
     }
     with tempfile.TemporaryDirectory(prefix="stepscope-") as scratch:
         job, status = Path(scratch, "job.json"), Path(scratch, "status.json")
         job.write_bytes(msgspec.json.encode(ours))
-        child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "stepscope.capture.agent", str(job), str(status)],
-            env={
-                **environment,
-                capture_config.VARIABLE: config.encoded(),
-                CPP_LOG_LEVEL.saved: environment.get(CPP_LOG_LEVEL.name, ""),
-                CPP_LOG_LEVEL.name: "FATAL",
-            },
-            process_group=0,  # a Ctrl-C reaches the ranks once, through us, not twice
-        )
+        with inside(fabric):
+            child = subprocess.Popen(
+                [sys.executable, "-P", "-m", "stepscope.capture.agent", str(job), str(status)],
+                env={
+                    **environment,
+                    **variables(fabric),
+                    CPP_LOG_LEVEL.saved: environment.get(CPP_LOG_LEVEL.name, ""),
+                    CPP_LOG_LEVEL.name: "FATAL",
+                },
+                process_group=0,  # a Ctrl-C reaches the ranks once, through us, not twice
+            )
         with _forwarding(child) as forwarded:
             while child.poll() is None:
                 time.sleep(POLL_SECONDS)

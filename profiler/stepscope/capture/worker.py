@@ -11,6 +11,10 @@ import sys
 if not sys.flags.safe_path:
     del sys.path[0]
 
-from stepscope.capture.rank import main
+from stepscope.capture.place import enter_own
+
+enter_own()
+
+from stepscope.capture.rank import main  # noqa: E402  # torch, which may open sockets, comes after the move
 
 main()

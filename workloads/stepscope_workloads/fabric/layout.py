@@ -1,11 +1,11 @@
-"""Where the links of an emulated fabric are and what they are called: pure text for `ip` and `tc`, nothing is run here.
+r"""Where the links of an emulated fabric are and what they are called: pure text for `ip` and `tc`, nothing is run here.
 
 One switch namespace holds the bridges, and each rank has a namespace of its own with one interface, `eth0`. Of one node or
 with one rate, all ranks hang on one bridge. With two rates each node has a bridge for its ranks, and an uplink that they share
 to the bridge between nodes:
 
-    rank 0 -- eth0 == port0 \\
-    rank 1 -- eth0 == port1 -- node0 -- up0 == down0 \\
+    rank 0 -- eth0 == port0 \
+    rank 1 -- eth0 == port1 -- node0 -- up0 == down0 \
                                                        switch
     rank 2 -- eth0 == port2 -- node1 -- up1 == down1 /
     rank 3 -- eth0 == port3 /

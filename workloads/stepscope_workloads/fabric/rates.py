@@ -21,7 +21,7 @@ LOWEST, HIGHEST = 1_000_000, 100_000_000_000
 PACKET_TIME_S = 100e-6
 """How long a link may be busy with one packet of the sender's stack: packets are merged up to this, to save processor time."""
 BURST_TIME_S = 200e-6
-"""How much a link that was idle may catch up on, beside its packet: the lateness of timers is made good, short messages are not sped up."""
+"""What a link may catch up on after its timer was late. As much of a message after a pause passes at once, so it is short."""
 QUEUE_TIME_S = 0.25
 """Room before a port drops: the senders' windows, not this, keep queues short."""
 
