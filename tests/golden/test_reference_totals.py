@@ -111,3 +111,19 @@ def test_annotations_without_compute_are_inconclusive_with_the_reason(shared: Pa
     assert found.verdict.label == "inconclusive"
     assert "no backward" in found.verdict.reason
     assert found.ranks[0].totals.collectives == 10
+
+
+TRACES = [*REFERENCES, "param_dlrm_v100_8ranks"]
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_the_waterfall_of_every_step_adds_up_and_leaves_nothing_unnamed(shared: Path, name: str) -> None:
+    path = shared / "traces" / name
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    for rank in audit([classify(read(file)) for file in files]).ranks:
+        for step in rank.steps:
+            if step.waterfall is None:
+                continue
+            parts = {name: getattr(step.waterfall, name) or 0.0 for name in step.waterfall.__struct_fields__}
+            assert sum(parts.values()) == pytest.approx(step.exposed_ms, abs=1e-5)
+            assert parts["unattributed_ms"] <= 0.02 * step.exposed_ms

@@ -71,6 +71,9 @@ def _before_launch(
 
 Wire = tuple[int, int]
 
+_NOTHING = 1e-6
+"""A transfer of which less than this is left (ns) is over."""
+
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
@@ -100,27 +103,41 @@ def _work_at_full_rate(wire: Wire, others: Sequence[Wire]) -> float:
     )
 
 
-def last_end(todo: Sequence[Transfer], lanes: int, slowdown: float = 1.0) -> float:
-    """When the last transfer is over if each starts as soon as it is ready and a lane is free, in order; ns.
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """When a transfer is on the wire in a schedule; ns."""
+
+    start: float
+    end: float
+
+
+def best_schedule(todo: Sequence[Transfer], lanes: int, slowdown: float = 1.0) -> list[Slot]:
+    """Each transfer's slot if it starts as soon as it is ready and a lane is free, in order.
 
     Lanes share the link equally. slowdown multiplies every transfer.
     """
     now = 0.0
-    running: list[float] = []
-    queue = [(t.ready, t.wire * slowdown) for t in todo]
-    while queue or running:
-        if len(running) < lanes and queue and queue[0][0] <= now:
-            running.append(queue.pop(0)[1])
+    slots: list[Slot] = [Slot(0.0, 0.0)] * len(todo)
+    running: dict[int, float] = {}
+    waiting = list(range(len(todo)))
+    while waiting or running:
+        if waiting and len(running) < lanes and todo[waiting[0]].ready <= now:
+            number = waiting.pop(0)
+            running[number] = todo[number].wire * slowdown
+            slots[number] = Slot(now, now)
             continue
-        until_ready = queue[0][0] - now if queue and len(running) < lanes else float("inf")
-        until_done = min(running) * len(running) if running else float("inf")
-        passed = min(until_ready, until_done)
-        now += passed
-        running = [left - passed / len(running) for left in running]
-        running = [left for left in running if left > 1e-6]
-    return now
+        until_ready = todo[waiting[0]].ready - now if waiting and len(running) < lanes else float("inf")
+        until_done = min(running.values()) * len(running) if running else float("inf")
+        share = min(until_ready, until_done) / max(1, len(running))
+        now += min(until_ready, until_done)
+        running = {number: left - share for number, left in running.items()}
+        for number in [number for number, left in running.items() if left <= _NOTHING]:
+            del running[number]
+            slots[number] = Slot(slots[number].start, now)
+    return slots
 
 
 def floor(todo: Sequence[Transfer], backward_end: int, lanes: int, slowdown: float = 1.0) -> float:
     """The exposed time that no schedule of these buckets can avoid, in ns."""
-    return max(0.0, last_end(todo, lanes, slowdown) - backward_end) if todo else 0.0
+    ends = [slot.end for slot in best_schedule(todo, lanes, slowdown)]
+    return max(0.0, max(ends, default=0.0) - backward_end)

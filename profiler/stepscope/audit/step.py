@@ -8,6 +8,7 @@ from stepscope import intervals as iv
 from stepscope.audit import result, schedule
 from stepscope.audit.overlap import ComputeUnions, Overlap, comm_union, measure, span_union
 from stepscope.audit.schedule import Ready, Transfer
+from stepscope.audit.waterfall import Circumstances, Parts, split
 from stepscope.intervals import Intervals
 from stepscope.trace.recording import CollectiveOp, Phase, Recording
 from stepscope.trace.steps import Window
@@ -42,13 +43,10 @@ class MeasuredStep:
     gradient: Overlap | None
     gradient_wire: Overlap | None
     """The same without waiting for other ranks; None where that can't be told."""
-    peer_wait: int | None
-    """Exposed time before the last rank arrived."""
-    outside_backward: int
-    """Exposed time of the collectives that forward or the optimizer launched, waiting left out."""
+    parts: Parts
+    """Where the exposed time went."""
     starved_in_backward: int
-    """Exposed time inside backward in which the next compute had not been launched."""
-    starved_not_waiting: int
+    """Exposed time inside backward in which the next compute had not been launched, waiting or not."""
     todo: list[Transfer]
     backward_start: int
     backward_end: int
@@ -82,21 +80,26 @@ def measure_step(basis: Basis, window: Window) -> MeasuredStep:
     buckets = sorted((op for op in ops if op.gradient), key=lambda op: op.launch)
     backward = unions.backward_of[window.number]
     overlap = measure(comm_union(ops), backward, unions.everything)
-    moving = iv.intersect(overlap.exposed_spans, span_union(map(basis.wire_span, ops)))
     outside = comm_union(op for op in ops if op.phase in (Phase.FORWARD, Phase.OPTIMIZER) and not op.gradient)
     ready = schedule.ready_times(recording, buckets)
     wires = [basis.wire_span(op) for op in buckets]
-    split = any(op.row in basis.wire_of for op in ops)
+    paired = any(op.row in basis.wire_of for op in ops)
+    todo = schedule.transfers(wires, ready, recording.lanes)
+    around = Circumstances(
+        moving=span_union(map(basis.wire_span, ops)) if paired else None,
+        outside=outside,
+        starved=basis.starved,
+        backward=backward,
+        ideal=schedule.best_schedule(todo, recording.lanes),
+    )
     return MeasuredStep(
         window=window,
         overlap=overlap,
         gradient=measure(comm_union(buckets), backward, unions.everything) if buckets else None,
-        gradient_wire=measure(span_union(wires), backward, unions.everything) if buckets and split else None,
-        peer_wait=overlap.exposed - iv.total(moving) if split else None,
-        outside_backward=iv.total(iv.intersect(moving, outside)),
+        gradient_wire=measure(span_union(wires), backward, unions.everything) if buckets and paired else None,
+        parts=split(overlap.exposed_spans, around),
         starved_in_backward=_starved(basis, iv.subtract(overlap.exposed_spans, outside), backward),
-        starved_not_waiting=_starved(basis, iv.subtract(moving, outside), backward),
-        todo=schedule.transfers(wires, ready, recording.lanes),
+        todo=todo,
         backward_start=int(backward[0, 0]) if len(backward) else window.start,
         backward_end=int(backward[-1, 1]) if len(backward) else window.start,
         lanes=recording.lanes,
@@ -154,17 +157,22 @@ def plain_step(basis: Basis, step: MeasuredStep) -> result.Step:
         device_busy_share=iv.total(busy) / step.wall,
         host_starved_share=iv.total(starved) / step.wall if recording.device != "cpu" else None,
         grad=gradient_totals(step),
-        waterfall=_waterfall(step) if overlap.comm else None,
+        waterfall=_waterfall(step.parts) if overlap.comm else None,
         cost_ms=ns_to_ms(step.cost) if overlap.comm else None,
         timeline=_timeline(basis, step),
     )
 
 
-def _waterfall(step: MeasuredStep) -> result.Waterfall:
+def _waterfall(parts: Parts) -> result.Waterfall:
     return result.Waterfall(
-        peer_wait_ms=ns_to_ms(step.peer_wait) if step.peer_wait is not None else None,
-        outside_backward_ms=ns_to_ms(step.outside_backward),
-        host_starved_ms=ns_to_ms(step.starved_not_waiting),
+        peer_wait_ms=ns_to_ms(parts.peer_wait) if parts.peer_wait is not None else None,
+        outside_backward_ms=ns_to_ms(parts.outside_backward),
+        host_starved_ms=ns_to_ms(parts.host_starved),
+        device_blocked_ms=ns_to_ms(parts.device_blocked),
+        late_launch_ms=ns_to_ms(parts.late_launch),
+        queue_ms=ns_to_ms(parts.queue),
+        tail_ms=ns_to_ms(parts.tail),
+        unattributed_ms=ns_to_ms(parts.unattributed),
     )
 
 

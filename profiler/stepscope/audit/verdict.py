@@ -95,7 +95,7 @@ def judge(samples: Sequence[Sample], gates: Sequence[str], any_comm: bool, thres
         headroom=headroom,
         thresholds=thresholds,
         explanation=_explanation(samples, label, reason, headroom, thresholds),
-        next_step=_next_step(label, reason, host_bound),
+        next_step=_next_step(label, reason, host_bound, _is_sharded(samples)),
     )
 
 
@@ -143,9 +143,9 @@ def _main_reason(samples: Sequence[Sample]) -> str:
     as they are, and of one bucket for everything it is the whole transfer.
     """
     exposed = sum(s.step.overlap.exposed for s in samples)
-    if 2 * sum(s.step.peer_wait or 0 for s in samples) > exposed:
+    if 2 * sum(s.step.parts.peer_wait or 0 for s in samples) > exposed:
         return "waiting"
-    if 2 * sum(s.step.outside_backward for s in samples) > exposed:
+    if 2 * sum(s.step.parts.outside_backward for s in samples) > exposed:
         return "outside backward"
     fitting = sum(s.step.fits for s in samples)
     return "serialised" if 2 * fitting > len(samples) else "link"
@@ -231,13 +231,20 @@ def _explanation(
     return " ".join(sentences)
 
 
-def _next_step(label: str, reason: str, host_bound: bool) -> str:
+def _is_sharded(samples: Sequence[Sample]) -> bool:
+    """Whether gradients are reduce-scattered unit by unit, as FSDP does, and not in DDP's buckets."""
+    return any(op.kind == "reduce_scatter" for s in samples for op, _ in s.step.buckets)
+
+
+def _next_step(label: str, reason: str, host_bound: bool, sharded: bool) -> str:
     if host_bound:
         return "reduce launch overhead first (larger batch, fused or compiled kernels, CUDA graphs), then record again"
     if label == INCONCLUSIVE:
         return "record more steps: stepscope run --steps 10 SCRIPT"
     if label != COMM_BOUND:
         return "keep this audit as a baseline, and audit again after a change of model, ranks or network"
+    if reason == "serialised" and sharded:
+        return "look at FSDP's units and prefetch (set_modules_to_backward_prefetch); on CPU it waits for every collective"
     return {
         "serialised": "try a smaller bucket_cap_mb, so that the first bucket leaves while backward still runs",
         "waiting": "find out what the rank that arrives last does meanwhile: input, longer compute, a synchronisation",
