@@ -23,13 +23,12 @@ HELP = (
 )
 
 _ELSEWHERE = {
-    "node_rank": "--node-rank",
-    "rdzv_endpoint": "--rdzv-endpoint",
-    "rdzv_id": "--rdzv-id",
-    "master_addr": "--master-addr",
-    "standalone": "--standalone",
+    "node_rank": ("--node-rank", 0),
+    "rdzv_endpoint": ("--rdzv-endpoint", ""),
+    "rdzv_backend": ("--rdzv-backend", "static"),
+    "standalone": ("--standalone", False),
 }
-"""What says how nodes on several machines find each other."""
+"""What says how nodes on several machines find each other: torchrun's names, flags and defaults."""
 
 
 def add_option(parser: argparse.ArgumentParser) -> None:
@@ -38,17 +37,17 @@ def add_option(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def fabric_of(args: argparse.Namespace, defaults: argparse.Namespace) -> Iterator[Fabric | None]:
+def fabric_of(args: argparse.Namespace) -> Iterator[Fabric | None]:
     """The fabric that torchrun's parsed arguments ask for with --fabric; None if they don't.
 
-    Its nodes become one for torchrun, in `args`: one agent starts all ranks, and ranks are numbered node by node. `defaults` are
-    torchrun's. Raises InputError, in one line, where there can be no such fabric.
+    Its nodes become one for torchrun, in `args`: one agent starts all ranks, and ranks are numbered node by node.
+    Raises InputError, in one line, where there can be no such fabric.
     """
     if args.fabric is None:
         yield None
         return
-    for name, flag in _ELSEWHERE.items():
-        if getattr(args, name) != getattr(defaults, name):
+    for name, (flag, default) in _ELSEWHERE.items():
+        if getattr(args, name) != default:
             raise InputError(
                 f"{flag} is for nodes on several machines; with --fabric all run here, leave it out"
             )

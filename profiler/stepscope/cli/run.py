@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from stepscope.capture.config import DEFAULT_STEPS, DEFAULT_WARMUP, CaptureConfig
+from stepscope.capture.fabric import add_option, fabric_of
 from stepscope.capture.launch import LaunchStatus, launch, rank_environment
 from stepscope.capture.merge import Command, merge, rank_files
 from stepscope.capture.metadata import RunMetadata
@@ -37,7 +38,7 @@ from stepscope.cli.output import refuse_existing
 from stepscope.cli.progress import progress_bar
 from stepscope.errors import InputError
 
-OWN_OPTIONS = ("out", "warmup", "steps", "with_stack", "stop", "json", "force")
+OWN_OPTIONS = ("out", "warmup", "steps", "with_stack", "stop", "fabric", "json", "force")
 ONE_NODE = ("1", "1:1")
 
 
@@ -49,11 +50,13 @@ def execute_raw(argv: list[str]) -> int:
     started = datetime.now(UTC)
     args = _parse(argv)
     target = find_target(args.training_script, module=args.module)
-    gpus = _gpus()
+    gpus = 0 if args.fabric else _gpus()
     processes = _processes(args, gpus)
     run_dir = Path(args.out or default_name(started))
     refuse_existing((args.json,), force=args.force)
-    make_run_dir(run_dir, started, force=args.force, shared=args.nnodes not in ONE_NODE)
+    make_run_dir(
+        run_dir, started, force=args.force, shared=args.fabric is None and args.nnodes not in ONE_NODE
+    )
     command = Command(
         arguments=["stepscope", "run", *argv],
         script=target.name,
@@ -61,12 +64,14 @@ def execute_raw(argv: list[str]) -> int:
         config=_config(args, run_dir, target),
         known_environment=frozenset(os.environ),
     )
-    outcome = launch(
-        _torchrun_arguments(args, target.name),
-        command.config,
-        rank_environment(os.environ, processes, gpus),
-        _progress(run_dir),
-    )
+    with fabric_of(args) as fabric:
+        outcome = launch(
+            _torchrun_arguments(args, target.name),
+            command.config,
+            rank_environment(os.environ, processes, gpus),
+            _progress(run_dir),
+            fabric,
+        )
     run = merge(run_dir, command, {failure.rank: failure.exit_code for failure in outcome.failures})
     return _conclude(run, outcome, run_dir, args.json)
 
@@ -114,6 +119,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         "--with-stack", action="store_true", help="record Python stacks too; slows the recorded steps"
     )
     parser.add_argument("--stop", action="store_true", help="end the script once everything is measured")
+    add_option(parser)
     add_output_options(parser)
 
 
