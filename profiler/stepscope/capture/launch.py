@@ -58,10 +58,12 @@ def launch(
     environment: Mapping[str, str],
     watch: Callable[[], None],
     fabric: Fabric | None = None,
+    *,
+    stdout: int | None = None,
 ) -> LaunchStatus:
     """Record the ranks of this node to their end: `start` with the worker that records."""
     told = {capture_config.VARIABLE: config.encoded()}
-    return start(arguments, "worker.py", {**environment, **told}, watch, fabric)
+    return start(arguments, "worker.py", {**environment, **told}, watch, fabric, stdout=stdout)
 
 
 def start(
@@ -70,11 +72,14 @@ def start(
     environment: Mapping[str, str],
     watch: Callable[[], None],
     fabric: Fabric | None = None,
+    *,
+    stdout: int | None = None,
 ) -> LaunchStatus:
     """Run the ranks of this node to their end; `watch` is called now and then meanwhile.
 
     `arguments` are torchrun's, parsed; its script is replaced by `worker`, a file of this folder. SIGINT, SIGTERM and SIGHUP go
-    to torchrun, which ends its ranks; a second one kills them all. With a fabric each rank runs at its place in it.
+    to torchrun, which ends its ranks; a second one kills them all. With a fabric each rank runs at its place in it. The ranks write
+    to the file descriptor `stdout`, if one is given, where they would write to standard output.
     """
     script = str(arguments["training_script"])
     ours = {
@@ -96,6 +101,7 @@ def start(
                     CPP_LOG_LEVEL.saved: environment.get(CPP_LOG_LEVEL.name, ""),
                     CPP_LOG_LEVEL.name: "FATAL",
                 },
+                stdout=stdout,
                 process_group=0,  # a Ctrl-C reaches the ranks once, through us, not twice
             )
         with _forwarding(child) as forwarded:

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ class Session:
         self.unfinished = None
 
     def stop(self) -> None:
-        """End the recording. A window that is open is marked `"finished": false` in the trace by torch itself."""
+        """End the recording, in the middle of a step too."""
         if not (dist.is_available() and dist.is_initialized()):
             self._profile.add_metadata_json("distributedInfo", json.dumps(_distributed_info()))
         self._profile.add_metadata_json(
@@ -88,12 +88,21 @@ class Session:
         try:
             self._profile.export_chrome_trace(str(plain))
             with plain.open("rb") as source, gzip_ng.open(packed, "wb", compresslevel=COMPRESSION) as target:
-                shutil.copyfileobj(source, target, 1 << 20)
+                if self.unfinished is None:
+                    shutil.copyfileobj(source, target, 1 << 20)
+                else:
+                    target.writelines(self._without_unfinished(source))
             packed.replace(run_dir / name)
         finally:
             plain.unlink(missing_ok=True)
             packed.unlink(missing_ok=True)
         return name
+
+    def _without_unfinished(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+        """The open window under another name: to every reader a `ProfilerStep#` is a whole step."""
+        name = STEP_ANNOTATION.format(step=self.unfinished)
+        window, renamed = f'"name": "{name}"'.encode(), f'"name": "unfinished {name}"'.encode()
+        return (line.replace(window, renamed) for line in lines)
 
 
 class OtherProfilers:

@@ -34,12 +34,13 @@ from stepscope.capture.rundir import default_name, make_run_dir
 from stepscope.capture.target import CPU_PROCESSES, Target, find_target
 from stepscope.cli.arguments import Parser, add_output_options
 from stepscope.cli.audit import AUDIT_FILE, audit_paths, deliver, find_report
-from stepscope.cli.output import refuse_existing
+from stepscope.cli.output import STANDARD_OUTPUT, refuse_existing
 from stepscope.cli.progress import progress_bar
 from stepscope.errors import InputError
 
 OWN_OPTIONS = ("out", "warmup", "steps", "with_stack", "stop", "fabric", "json", "force")
 ONE_NODE = ("1", "1:1")
+STANDARD_ERROR = 2
 
 
 def execute_raw(argv: list[str]) -> int:
@@ -71,6 +72,7 @@ def execute_raw(argv: list[str]) -> int:
             rank_environment(os.environ, processes, gpus),
             _progress(run_dir),
             fabric,
+            stdout=STANDARD_ERROR if args.json == STANDARD_OUTPUT else None,
         )
     run = merge(run_dir, command, {failure.rank: failure.exit_code for failure in outcome.failures})
     return _conclude(run, outcome, run_dir, args.json)
