@@ -287,28 +287,18 @@ class TraceBuilder:
 
         shaped False leaves `Input Dims` out, as a recording without shapes does.
         """
-        dims, types = ([[elements]], [dtype]) if shaped else (None, None)
         if launched is not None:
-            op = "c10d::" + {
-                "all_reduce": "allreduce_",
-                "all_gather": "allgather_",
-            }.get(kind, kind + "_")
-            self.cpu_op(
-                op,
-                launched,
-                5,
-                thread=thread,
-                dims=[dims[0]] if dims else None,
-                types=types,
-            )
+            op = {"all_reduce": "allreduce_", "all_gather": "allgather_"}.get(kind, kind + "_")
+            lists = [[[elements]], [], []] if shaped else None
+            self.cpu_op(f"c10d::{op}", launched, 5, thread=thread, dims=lists, types=["TensorList", "", ""])
         self.name_thread(GLOO_WORKERS[worker], "pt_gloo_runloop")
         self.annotation(
             f"gloo:{kind}",
             start,
             duration,
             thread=GLOO_WORKERS[worker],
-            dims=dims,
-            types=types,
+            dims=[[elements]] if shaped else None,
+            types=[dtype],
         )
 
     def name_thread(self, thread: int, name: str, *, pid: int = PROCESS) -> None:

@@ -46,7 +46,7 @@ def _traces_at(given: str) -> list[Path]:
         return _in_folder(path)
     if path.exists():
         return [path]
-    matches = [Path(match) for match in iglob(given, recursive=True)] if has_magic(given) else []
+    matches = [Path(match) for match in iglob(given, recursive=True)] if has_magic(given) else []  # noqa: PTH207 - absolute too
     if not matches:
         raise InputError(f"{given}: no such file or folder; name a trace file, a run directory or a glob")
     folders = [match for match in matches if match.is_dir()]

@@ -132,7 +132,9 @@ class Gatherer:
 
     def _add_spans(self, spans: list[Span], category: NDArray[np.uint8]) -> None:
         given = [span.ts for span in spans]
-        start, readable = raw_nanoseconds(given) if self._decoder.exact_times else nanoseconds(given)
+        start, readable = (
+            raw_nanoseconds(given) if self._decoder.exact_times else nanoseconds(given, exact=True)
+        )
         if not readable.all():
             self._repairs.events += int((~readable).sum())
             spans, category, start = list(compress(spans, readable)), category[readable], start[readable]
@@ -155,7 +157,7 @@ class Gatherer:
         """Communication arguments and shapes of the rows that have them: device activities, operators of some names."""
         for text in islice(self._names, len(self._communicates), None):
             self._communicates.append(text.startswith(_COMMUNICATES))
-        communicates = np.array(self._communicates)[name]
+        communicates = np.array(self._communicates, dtype=np.bool_)[name]
         for row in np.flatnonzero(communicates | _ON_DEVICE[category]).tolist():
             arguments = spans[row].args
             if arguments is None:
@@ -254,7 +256,8 @@ def _links(
     if placed.any():
         rows = list(compress(spans, placed))
         arguments = [row.args or _NO_ARGUMENTS for row in rows]
-        device[placed] = _places([given.device for given in arguments], [row.pid for row in rows])
+        given = _places([given.device for given in arguments], [row.pid for row in rows])
+        device[placed] = np.where(np.abs(given) < 1 << 31, given, NO_ID)
         stream[placed] = _places([given.stream for given in arguments], [row.tid for row in rows])
     return correlation, device, stream
 

@@ -71,6 +71,7 @@ class Pieces:
         self._decode = decode
         self._repairs = repairs
         self._size = size
+        self._stream_cut = False
         self._text = b""
         self._carried = b""
         self._footer: bytes | None = None
@@ -90,6 +91,7 @@ class Pieces:
         try:
             block = next(self._blocks, None)
         except StreamCut:
+            self._stream_cut = True
             return False
         if block is None:
             return False
@@ -109,7 +111,8 @@ class Pieces:
         while not start and self._more():
             start = self._text.removeprefix(_BYTE_ORDER_MARK).lstrip(_SPACE)[:1]
         if not start:
-            raise InputError(f"{self._name}: the file is empty; {EXPECTED}")
+            what = "a damaged gzip file" if self._stream_cut else "the file is empty"
+            raise InputError(f"{self._name}: {what}; {EXPECTED}")
         if start == b"[":
             self._text = self._text[self._text.index(b"[") + 1 :]
             return True

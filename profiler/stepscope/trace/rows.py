@@ -38,33 +38,33 @@ class Arguments(
         "sequence": "Seq",
     },
 ):
-    """`args` of a complete event."""
+    """`args` of a complete event; here and below, fields are in the order of the file, which decodes faster."""
 
-    correlation: int | str | None = -1
     device: int | str | None = None
     stream: int | str | None = None
-    dims: msgspec.Raw = NOTHING
+    correlation: int | str | None = -1
     types: msgspec.Raw = NOTHING
+    dims: msgspec.Raw = NOTHING
     collective: str | None = None
     elements_in: int | str | None = None
     elements_out: int | str | None = None
+    group_size: int | str | None = None
     dtype: str | None = None
     group_name: str | None = None
     group_description: str | None = None
     group_ranks: str | list[Any] | None = None
-    group_size: int | str | None = None
     sequence: int | str | None = None
 
 
 class Span(msgspec.Struct, gc=False, tag="X", tag_field="ph"):
     """A complete event. ts is raw JSON when a decoder for exact times made it."""
 
-    ts: Any = ""
-    dur: Number = 0
-    name: str = ""
     cat: str = ""
+    name: str = ""
     pid: int | str | None = None
     tid: int | str | None = None
+    ts: Any = ""
+    dur: Number = 0
     args: Arguments | None = None
 
 
@@ -134,7 +134,7 @@ class RowDecoder:
             return msgspec.json.decode(event, type=self._row_type)
         except msgspec.ValidationError:
             fields = _fields(event)
-        if fields.get("ph", b'"X"') != b'"X"':
+        if bytes(fields.get("ph", b'"X"')) != b'"X"':
             return None
         values = _fitting(fields, self.span_type)
         if "args" in fields and "args" not in values:

@@ -25,22 +25,25 @@ class InexactTimes(Exception):
     """Times since the epoch with a fraction: as floats they are a quarter of a microsecond apart."""
 
 
-def nanoseconds(values: list[Any]) -> tuple[Nanoseconds, NDArray[np.bool_]]:
+def nanoseconds(values: list[Any], *, exact: bool = False) -> tuple[Nanoseconds, NDArray[np.bool_]]:
     """Nanoseconds of numbers or numeric strings, and which of them could be read (0 where not).
 
-    InexactTimes where a float is too large to be exact.
+    exact: InexactTimes where a float is too large to tell its nanoseconds.
     """
     try:
         given = np.array(values)
     except (ValueError, OverflowError):
-        return _one_by_one(values)
-    if given.dtype not in (np.int64, np.float64) or (len(given) and np.abs(given).max() > _LARGEST):
+        given = np.array(values, dtype=np.object_)
+    plain = given.dtype in (np.int64, np.float64) and len(given) and np.abs(given).max() <= _LARGEST
+    if exact and given.dtype != np.int64:
+        floats = given if plain else np.array([value for value in values if isinstance(value, float)])
+        if len(floats) and floats.max() >= _EXACT_BELOW:
+            raise InexactTimes
+    if not plain:
         return _one_by_one(values)
     readable = np.ones(len(given), dtype=np.bool_)
     if given.dtype == np.int64:
         return given * 1000, readable
-    if len(given) and given.max() >= _EXACT_BELOW:
-        raise InexactTimes
     # Whole and fraction apart: their product with 1000 is then rounded once, not twice.
     whole = np.floor(given)
     return whole.astype(np.int64) * 1000 + np.rint((given - whole) * 1000).astype(np.int64), readable
