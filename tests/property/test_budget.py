@@ -6,7 +6,7 @@ import itertools
 import math
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from budget_setting import worked
@@ -136,6 +136,7 @@ def test_no_all_reduce_moves_fewer_bytes_than_the_ring(ranks: int, size: Size, l
             assert not_above(least, algorithm.cost(fabric, size).bandwidth)
 
 
+@settings(deadline=None)
 @given(ranks=st.integers(2, 512), link=links)
 def test_ranges_name_the_cheapest_on_both_sides_of_every_border(ranks: int, link: Link) -> None:
     fabric, family = Fabric(ranks, link), choice.library(choice.ALL_REDUCE)
@@ -172,6 +173,7 @@ def test_buckets_never_cost_less_than_one_message(job: Setting, mib: float) -> N
     assert (row.count == 1) == row.covers_model == (not row.overlaps)
 
 
+@settings(deadline=None)
 @given(job=settings_of_jobs, count=st.integers(1, 400))
 def test_exposed_is_what_playing_the_buckets_one_after_another_leaves(job: Setting, count: int) -> None:
     each = backward_cost(job.zero, job.ranks, job.message, job.link, count).total.base / count
@@ -181,6 +183,7 @@ def test_exposed_is_what_playing_the_buckets_one_after_another_leaves(job: Setti
     assert exposed(job, job.ranks, count).base == pytest.approx(end - window, rel=1e-6, abs=1e-9 * window)
 
 
+@settings(deadline=None)
 @given(job=settings_of_jobs)
 def test_the_advice_is_a_range_of_sizes_within_the_model(job: Setting) -> None:
     advice = recommend(job, job.ranks)
@@ -191,6 +194,7 @@ def test_the_advice_is_a_range_of_sizes_within_the_model(job: Setting) -> None:
         assert advice.high_count >= 24
 
 
+@settings(deadline=None)
 @given(job=settings_of_jobs, count=st.integers(1, 10_000))
 def test_where_no_size_is_comfortable_none_exposes_less_than_the_advice(job: Setting, count: int) -> None:
     advice = recommend(job, job.ranks)

@@ -1,10 +1,10 @@
 """Budget a step's communication by arithmetic, before anything runs.
 
-A flat ring all-reduce over --gpus ranks with --bw and --latency, against --step-ms of compute: does it fit behind
-backward, which bucket sizes make sense, what helps, and what happens on more ranks. It is a model: `stepscope run`
-measures.
+A flat ring all-reduce over --gpus ranks with --bw and --latency, against --step-ms of
+compute: does it fit behind backward, which bucket sizes make sense, what helps, and what
+happens on more ranks. It is a model: `stepscope run` measures.
 
-GB is 1e9 bytes (divide a link's Gbit/s by 8); MiB is 2**20 bytes, as DDP's bucket_cap_mb is.
+GB is 1e9 bytes (divide a link's Gbit/s by 8); MiB is 2**20 bytes, as DDP's bucket_cap_mb.
 
 examples:
   stepscope cost --gpus 8 --bw 300 --latency 5 --params 0.124 --step-ms 60
@@ -17,7 +17,7 @@ import argparse
 import sys
 from collections.abc import Callable
 from importlib.metadata import entry_points
-from typing import TextIO
+from typing import Any, TextIO
 
 from stepscope.budget.encode import to_json
 from stepscope.budget.links import Link, Node
@@ -35,19 +35,6 @@ SMALLEST, LARGEST = 1e-6, 1e9
 MOST_RANKS = 10_000_000
 
 GROUP = "stepscope.cost_reports"
-
-DEFAULTS: dict[str, float] = {
-    "bytes_per_param": 2.0,
-    "backward_share": 2 / 3,
-    "accumulate": 1,
-    "zero": 0,
-    "gpus_per_node": TYPICAL_NODE.ranks,
-    "intra_bw": TYPICAL_NODE.link.rate.gb_per_s,
-    "intra_latency": TYPICAL_NODE.link.latency.us,
-}
-"""What is assumed where an option is left out; the report marks it."""
-
-BUCKETS_MIB = (1.0, 8.0, 16.0, 25.0, 100.0)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -114,29 +101,6 @@ def find_report(name: str) -> Callable[[Budget, TextIO], None]:
     return render
 
 
-def setting_of(args: argparse.Namespace) -> Setting:
-    """The options as the inputs of a budget, each with its origin."""
-    given = {name: value for name, value in vars(args).items() if value is not None}
-    use = {**DEFAULTS, "buckets": BUCKETS_MIB, "scale_to": (), **given}
-    inside = Link(Time.from_us(use["intra_latency"]), Rate.from_gb_per_s(use["intra_bw"]))
-    return Setting(
-        ranks=args.gpus,
-        parameters=args.params * 1e9,
-        link=Link(Time.from_us(args.latency), Rate.from_gb_per_s(args.bw)),
-        compute=Time.from_ms(args.step_ms),
-        bytes_per_parameter=use["bytes_per_param"],
-        backward_share=use["backward_share"],
-        accumulate=int(use["accumulate"]),
-        zero=int(use["zero"]),
-        buckets=tuple(Size.from_mib(mib) for mib in use["buckets"]),
-        node=Node(int(use["gpus_per_node"]), inside),
-        scale_to=use["scale_to"],
-        batch=args.batch,
-        critical_batch=args.critical_batch,
-        origins={field: Origin.ASSUMED for option, field in _FIELDS.items() if option not in given},
-    )
-
-
 _FIELDS = {
     "bytes_per_param": "bytes_per_parameter",
     "backward_share": "backward_share",
@@ -147,7 +111,36 @@ _FIELDS = {
     "intra_bw": "node_rate",
     "intra_latency": "node_latency",
 }
-"""Options with a default, and the name of what they set in `Setting.origins`."""
+"""Options that are assumed where they are left out, and the name of what they set in `Setting.origins`."""
+
+
+def setting_of(args: argparse.Namespace) -> Setting:
+    """The options as the inputs of a budget, each with its origin."""
+    options = vars(args)
+    assumed = [option for option in _FIELDS if options[option] is None]
+    same = ("bytes_per_param", "backward_share", "accumulate", "zero")
+    given: dict[str, Any] = {_FIELDS[option]: options[option] for option in same if option not in assumed}
+    if args.buckets is not None:
+        given["buckets"] = tuple(Size.from_mib(mib) for mib in args.buckets)
+    return Setting(
+        ranks=args.gpus,
+        parameters=args.params * 1e9,
+        link=Link(Time.from_us(args.latency), Rate.from_gb_per_s(args.bw)),
+        compute=Time.from_ms(args.step_ms),
+        node=_node(args),
+        scale_to=args.scale_to or (),
+        batch=args.batch,
+        critical_batch=args.critical_batch,
+        origins={_FIELDS[option]: Origin.ASSUMED for option in assumed},
+        **given,
+    )
+
+
+def _node(args: argparse.Namespace) -> Node:
+    typical = TYPICAL_NODE.link
+    latency = typical.latency if args.intra_latency is None else Time.from_us(args.intra_latency)
+    rate = typical.rate if args.intra_bw is None else Rate.from_gb_per_s(args.intra_bw)
+    return Node(args.gpus_per_node or TYPICAL_NODE.ranks, Link(latency, rate))
 
 
 def number(text: str) -> float:
