@@ -48,13 +48,14 @@ class Events:
     """Links a launch to its device activity; NO_ID where absent."""
     device: NDArray[np.int32]
     stream: NDArray[np.int64]
+    end: NDArray[np.int64] = field(init=False)
+    """start + duration; kept, since it is asked for one event at a time too."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "end", self.start + self.duration)
 
     def __len__(self) -> int:
         return len(self.start)
-
-    @property
-    def end(self) -> NDArray[np.int64]:
-        return self.start + self.duration
 
 
 @dataclass(frozen=True, slots=True)

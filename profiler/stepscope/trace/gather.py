@@ -74,6 +74,7 @@ _WINDOW_END = "Record Window End"
 
 _DTYPES = (np.uint8, np.int32, np.int64, np.int64, np.int64, np.int64, np.int64, np.int32, np.int64)
 """Types of the columns of Events, in its order."""
+_START = 2
 
 _T = TypeVar("_T")
 
@@ -96,6 +97,8 @@ class Gatherer:
         self.window_end = False
         self.negative_durations = 0
         self.no_categories = False
+        self.earliest = 0
+        """Nanoseconds of the first event, as the file counts them."""
         self._decoder = decoder
         self._repairs = repairs
         self._names = _Numbering()
@@ -190,7 +193,7 @@ class Gatherer:
         return -2 - self._threads[str(value)] if number is None else number
 
     def columns(self) -> Events:
-        """Everything that was added; times are as in the file, in nanoseconds. To be called once, at the end."""
+        """Everything that was added; times count from the earliest. To be called once, at the end."""
         if not self._parts:
             return _as_events([np.empty(0, dtype=dtype) for dtype in _DTYPES])
         columns: list[NDArray[Any]] = []
@@ -207,6 +210,9 @@ class Gatherer:
             columns = [column[keep] for column in columns]
             self.comm_arguments = _renumbered(self.comm_arguments, keep)
             self.shapes = _renumbered(self.shapes, keep)
+        start = columns[_START]
+        self.earliest = int(start.min())
+        start -= self.earliest
         return _as_events(columns)
 
 

@@ -84,14 +84,12 @@ def _trace(path: Path, contents: _Contents, *, by_external_id: bool) -> Trace:
     if header.rank is None:
         header = replace(header, rank=rank_from_name(path))
         warnings.append(_rank_warning(header))
-    earliest = int(events.start.min())
-    events.start[:] -= earliest
     return Trace(
         source=str(path),
         events=events,
         names=gatherer.names,
         header=header,
-        base_ns=(base_ns or 0) + earliest,
+        base_ns=(base_ns or 0) + gatherer.earliest,
         thread_names=gatherer.thread_names,
         comm_arguments=gatherer.comm_arguments,
         shapes=gatherer.shapes,
