@@ -185,7 +185,10 @@ class Recorder:
 
     def _abandon(self) -> None:
         """Leave this attempt and wait for another chance; a trace that it gave stays until a better one is there."""
-        if self._state is State.RECORDING:
+        if self._state is State.WARMING:  # there is no other way to end a profiler that is only prepared
+            with self._others.ours():
+                self._going_on.session.start()
+        if self._state in (State.WARMING, State.RECORDING):
             self._stop(self._going_on)
         self._take = None
         self._state = State.WAITING

@@ -1,6 +1,7 @@
-"""A small DDP training script, as a user would write it."""
+"""A small DDP training script, as a user would write it; says at the end what DDP knows of itself."""
 
 import argparse
+import json
 
 import torch
 import torch.distributed as dist
@@ -23,5 +24,6 @@ for _step in range(args.steps):
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
-print(f"rank {dist.get_rank()} done, loss {loss.item():.3f}")
+if dist.get_rank() == 0:
+    print(json.dumps(ddp._get_ddp_logging_data()))
 dist.destroy_process_group()
