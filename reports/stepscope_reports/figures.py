@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from stepscope.audit.result import Audit, Collective, Rank, Step
+from stepscope.audit.result import Audit, Collective, Rank, Step, Waterfall
 
 
 def counted(audit: Audit) -> list[tuple[Rank, Step]]:
@@ -34,7 +34,8 @@ class Average:
     grad_exposed: float | None
     floor: float | None
     excess: float | None
-    host_starved: float | None
+    waterfall: dict[str, float]
+    """The parts of the exposed time that every one of the steps has, by their field in the audit."""
     cost: float | None
 
 
@@ -44,7 +45,6 @@ def average(steps: Sequence[Step]) -> Average | None:
         return None
     grads = [step.grad for step in steps if step.grad is not None]
     whole = grads if len(grads) == len(steps) else []
-    falls = [step.waterfall.host_starved_ms if step.waterfall else None for step in steps]
     return Average(
         wall=fmean(step.wall_ms for step in steps),
         comm=fmean(step.comm_ms for step in steps),
@@ -56,9 +56,18 @@ def average(steps: Sequence[Step]) -> Average | None:
         grad_exposed=mean([grad.exposed_ms for grad in whole]),
         floor=mean([grad.floor_ms for grad in whole]),
         excess=mean([grad.excess_ms for grad in whole]),
-        host_starved=mean(falls),
+        waterfall=_waterfall(steps),
         cost=mean([step.cost_ms for step in steps]),
     )
+
+
+def _waterfall(steps: Sequence[Step]) -> dict[str, float]:
+    falls = [step.waterfall for step in steps]
+    means = {
+        name: mean([getattr(fall, name) if fall is not None else None for fall in falls])
+        for name in Waterfall.__struct_fields__
+    }
+    return {name: value for name, value in means.items() if value is not None}
 
 
 def typical_step(audit: Audit) -> tuple[Rank, Step] | None:

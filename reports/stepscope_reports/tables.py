@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 
 from rich.text import Text
@@ -15,9 +15,22 @@ from stepscope_reports.plain import clean, common_folder, paragraph, shorten, ta
 MANY_FILES = 16
 MANY_BUCKETS = 24
 MANY_STEPS = 24
+MANY_STRAGGLERS = 8
 """Most rows of each table; what is beyond them is counted in a last line, and audit.json has it all."""
 
 NOT_KNOWN = "n/a"
+
+_PARTS = {
+    "peer_wait_ms": ("waiting for a late rank", "no transfer"),
+    "outside_backward_ms": ("outside backward", "forward's and the optimizer's collectives"),
+    "host_starved_ms": ("host-starved", "not the network's fault"),
+    "device_blocked_ms": ("device blocked", "the next kernel was launched and waited"),
+    "late_launch_ms": ("launched late", "the bucket was ready before"),
+    "queue_ms": ("queued", "behind other transfers"),
+    "tail_ms": ("tail", "the last bucket's own transfer"),
+    "unattributed_ms": ("unattributed", ""),
+}
+_MAY_BE_WAITING = ("late_launch_ms", "queue_ms", "tail_ms")
 
 
 class Times:
@@ -66,16 +79,33 @@ def average(audit: Audit) -> list[Text]:
         ("step", mean.wall, ""),
         ("communication", mean.comm, share(mean.comm, mean.wall) + " of the step"),
         ("  gradients", grad, ""),
-        ("    hidden by backward", mean.grad_hidden_backward, share(mean.grad_hidden_backward, grad)),
+        ("    hidden by backward", mean.grad_hidden_backward, _overlap(mean, audit)),
         ("    hidden by other compute", mean.grad_hidden_other, share(mean.grad_hidden_other, grad)),
         ("    exposed", mean.grad_exposed, share(mean.grad_exposed, grad)),
         ("    floor", mean.floor, "the least any schedule exposes"),
         ("    excess", mean.excess, "a better schedule could win it back"),
         ("exposed, all communication", mean.exposed, share(mean.exposed, mean.wall) + " of the step"),
-        ("  host-starved part", mean.host_starved or None, "not the network's fault"),
-        ("cost of communication", mean.cost, "exposed less host-starved"),
+        *_exposed_parts(mean.waterfall),
+        ("cost of communication", mean.cost, "at most"),
     ]
     return _aligned(rows)
+
+
+def _overlap(mean: figures.Average, audit: Audit) -> str:
+    """Overlap with backward, and that of the transfers alone where waiting was told from them."""
+    wire = audit.verdict.overlap_backward_wire
+    alone = f"; {percent(wire)} of the transfer alone" if wire is not None else ""
+    return share(mean.grad_hidden_backward, mean.grad_comm) + alone
+
+
+def _exposed_parts(waterfall: Mapping[str, float]) -> list[tuple[str, float | None, str]]:
+    """The parts of the exposed time that took any; those that may hold waiting say so where it was not told apart."""
+    unsure = "" if "peer_wait_ms" in waterfall else ", or waiting"
+    return [
+        (f"  {label}", waterfall[name], remark + (unsure if name in _MAY_BE_WAITING else ""))
+        for name, (label, remark) in _PARTS.items()
+        if waterfall.get(name)
+    ]
 
 
 def _aligned(rows: Sequence[tuple[str, float | None, str]]) -> list[Text]:
@@ -183,6 +213,38 @@ def other_traffic(audit: Audit) -> list[Text]:
     ]
     columns = ("<kind", "<carries", "<launched in", "count", "size", "took ms", "exposed ms")
     return table(columns, rows) if rows else []
+
+
+def stragglers(audit: Audit) -> list[Text]:
+    """Whom the others waited for, longest first; empty where no rank was ever late."""
+    late = [row for row in audit.stragglers if row["total_ms"] > 0]
+    times = Times(row["total_ms"] for row in late)
+    rows = [
+        (
+            NOT_KNOWN if row["rank"] is None else str(row["rank"]),
+            f"{row['last_share'] * row['collectives']:.0f} of {row['collectives']}",
+            times.text(row["lateness_ms"]),
+            times.text(row["total_ms"]),
+        )
+        for row in late[:MANY_STRAGGLERS]
+    ]
+    columns = ("rank", "last at", "by (median)", "the others waited, in all")
+    return [*table(columns, rows), *_more(len(late) - MANY_STRAGGLERS, "rank")] if rows else []
+
+
+def clocks(audit: Audit) -> list[Text]:
+    """Each host's clock against the first one's; empty where there is one host."""
+    rows = [
+        (
+            clean(row["host"]),
+            f"{row['offset_ms']:,.3f}",
+            f"{row['drift_ppm']:.1f}",
+            f"{row['residual_ms']:.3f}",
+            f"{row['pairs']:,}",
+        )
+        for row in audit.clocks
+    ]
+    return table(("<host", "offset ms", "drift ppm", "residual ms", "collectives"), rows) if rows else []
 
 
 def warnings(rows: Sequence[Warning], width: int) -> list[Text]:

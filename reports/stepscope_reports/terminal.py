@@ -54,6 +54,8 @@ def _lines(audit: Audit, width: int, glyphs: lanes.Glyphs) -> Iterable[Text]:
     yield from _section("Buckets (median ms from the start of backward)", tables.buckets(audit.buckets))
     yield from _section("Steps (ms)", tables.steps(audit, inner))
     yield from _section("Other communication", tables.other_traffic(audit))
+    yield from _section("Whom the others wait for (ms)", tables.stragglers(audit))
+    yield from _section("Clocks, against the first host's", tables.clocks(audit))
     for finding in audit.findings:
         yield from _section(_title(finding), _finding(finding, inner))
     yield from _section("Warnings", tables.warnings(audit.warnings, inner))

@@ -37,7 +37,7 @@ The average counted step
       floor                        20.0 ms  the least any schedule exposes
       excess                       40.0 ms  a better schedule could win it back
   exposed, all communication       60.0 ms  15.0 % of the step
-  cost of communication            60.0 ms  exposed less host-starved
+  cost of communication            60.0 ms  at most
 
 One step: rank 0, step 5 (400.0 ms)
   ms                 0             100            200            300
@@ -199,8 +199,54 @@ def test_host_bound_stands_beside_the_label_and_the_starved_part_is_not_the_netw
     text = rendered(every_step(audit, starved))
     assert text.startswith("comm-bound, host-bound (serialised): ")
     assert section(text, "The average")[-2:] == [
-        "    host-starved part              30.0 ms  not the network's fault",
-        "  cost of communication            30.0 ms  exposed less host-starved",
+        "    host-starved                   30.0 ms  not the network's fault",
+        "  cost of communication            30.0 ms  at most",
+    ]
+
+
+def test_the_waterfall_names_the_exposed_time_and_says_where_waiting_may_be_in_it() -> None:
+    def split(**parts: float) -> list[str]:
+        def fall(step: Step) -> Step:
+            return msgspec.structs.replace(step, waterfall=Waterfall(**parts))
+
+        lines = section(rendered(every_step(sample_audits.comm_bound(), fall)), "The average")
+        return lines[lines.index("  exposed, all communication       60.0 ms  15.0 % of the step") + 1 : -1]
+
+    assert split(peer_wait_ms=5.0, device_blocked_ms=0.0, queue_ms=35.0, tail_ms=20.0) == [
+        "    waiting for a late rank         5.0 ms  no transfer",
+        "    queued                         35.0 ms  behind other transfers",
+        "    tail                           20.0 ms  the last bucket's own transfer",
+    ]
+    assert split(queue_ms=40.0, tail_ms=20.0) == [
+        "    queued                         40.0 ms  behind other transfers, or waiting",
+        "    tail                           20.0 ms  the last bucket's own transfer, or waiting",
+    ]
+
+
+def test_the_transfers_own_overlap_stands_beside_the_whole() -> None:
+    audit = with_verdict(sample_audits.comm_bound(), overlap_backward_wire=0.755)
+    line = "      hidden by backward          120.0 ms  66.7 %; 75.5 % of the transfer alone"
+    assert section(rendered(audit), "The average")[3] == line
+
+
+def test_stragglers_are_those_that_made_others_wait() -> None:
+    late = [
+        {"rank": 1, "last_share": 0.75, "collectives": 8, "lateness_ms": 2.5, "total_ms": 30.0},
+        {"rank": 0, "last_share": 0.25, "collectives": 8, "lateness_ms": 0.0, "total_ms": 0.0},
+    ]
+    text = rendered(msgspec.structs.replace(sample_audits.comm_bound(), stragglers=late))
+    assert section(text, "Whom the others wait for") == [
+        "  rank  last at  by (median)  the others waited, in all",
+        "     1   6 of 8         2.50                      30.00",
+    ]
+
+
+def test_clocks_of_several_hosts_are_shown_with_what_the_fit_leaves() -> None:
+    clocks = [{"host": "node1", "offset_ms": -12.5, "drift_ppm": 3.21, "residual_ms": 0.04, "pairs": 120}]
+    text = rendered(msgspec.structs.replace(sample_audits.comm_bound(), clocks=clocks))
+    assert section(text, "Clocks") == [
+        "  host   offset ms  drift ppm  residual ms  collectives",
+        "  node1    -12.500        3.2        0.040          120",
     ]
 
 
@@ -273,7 +319,7 @@ def test_a_step_without_gradients_shows_no_gradient_figures() -> None:
         "  step                            400.0 ms",
         "  communication                   190.0 ms  47.5 % of the step",
         "  exposed, all communication       60.0 ms  15.0 % of the step",
-        "  cost of communication            60.0 ms  exposed less host-starved",
+        "  cost of communication            60.0 ms  at most",
     ]
     assert section(text, "Steps")[1].split() == [
         "0",
