@@ -32,6 +32,7 @@ from stepscope.capture.metadata import RunMetadata
 from stepscope.capture.outcome import what_failed, what_is_kept, what_is_missing
 from stepscope.capture.rundir import default_name, make_run_dir
 from stepscope.capture.target import CPU_PROCESSES, Target, find_target
+from stepscope.capture.torchrun import gpu_count, torchrun_parser
 from stepscope.cli.arguments import Parser, add_output_options
 from stepscope.cli.audit import AUDIT_FILE, audit_paths, deliver, find_report
 from stepscope.cli.output import STANDARD_OUTPUT, refuse_existing
@@ -51,7 +52,7 @@ def execute_raw(argv: list[str]) -> int:
     started = datetime.now(UTC)
     args = _parse(argv)
     target = find_target(args.training_script, module=args.module)
-    gpus = 0 if args.fabric else _gpus()
+    gpus = 0 if args.fabric else gpu_count()
     processes = _processes(args, gpus)
     run_dir = Path(args.out or default_name(started))
     refuse_existing((args.json,), force=args.force)
@@ -80,18 +81,11 @@ def execute_raw(argv: list[str]) -> int:
 
 def _parse(argv: list[str]) -> argparse.Namespace:
     """torchrun's arguments and ours in one namespace; `nproc_per_node` is None where nothing says it."""
-    try:
-        from torch.distributed.run import get_args_parser
-    except ImportError as error:
-        raise InputError("torch is not installed; pip install 'stepscope[record]'") from error
-
-    parser = get_args_parser()
+    parser = torchrun_parser()
     parser.prog = "stepscope run"
     parser.error = _refuse  # type: ignore[method-assign]
     parser.print_help = lambda file=None: _print_help()  # type: ignore[method-assign]
     _add_options(parser)
-    if "PET_NPROC_PER_NODE" not in os.environ:
-        parser.set_defaults(nproc_per_node=None)
     args = parser.parse_args(argv)
     if args.no_python:
         raise InputError(
@@ -140,12 +134,6 @@ def _config(args: argparse.Namespace, run_dir: Path, target: Target) -> CaptureC
         launch_id=uuid.uuid4().hex,
         module=target.module,
     )
-
-
-def _gpus() -> int:
-    import torch
-
-    return torch.cuda.device_count()
 
 
 def _processes(args: argparse.Namespace, gpus: int) -> int | None:
