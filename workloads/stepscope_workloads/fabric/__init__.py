@@ -126,6 +126,10 @@ def _environment(layout: Layout, rank: int) -> dict[str, str]:
         "GLOO_SOCKET_IFNAME": INTERFACE,
         "NCCL_SOCKET_IFNAME": INTERFACE,
         "TP_SOCKET_IFNAME": INTERFACE,
+        "CUDA_VISIBLE_DEVICES": "",  # GPUs of one machine would reach one another past the fabric
+        "HIP_VISIBLE_DEVICES": "",
+        # torch warns that it finds no name for the store's clients: there is no DNS here
+        "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),
     }
 
 
