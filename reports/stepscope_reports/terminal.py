@@ -76,7 +76,8 @@ def _verdict(verdict: Verdict, width: int) -> Iterable[Text]:
         line.highlight_words([verdict.label], _STYLES.get(verdict.label, "bold"))
         yield line
     yield Text()
-    yield from paragraph(verdict.explanation, width)
+    meaning = verdict.explanation.removeprefix(f"{verdict.label}: ")  # the headline has said it
+    yield from paragraph(meaning[:1].upper() + meaning[1:], width)
 
 
 def headline(verdict: Verdict) -> str:

@@ -185,6 +185,11 @@ def test_inconclusive_for_want_of_any_communication_states_no_cost() -> None:
     assert rendered(audit).splitlines()[:2] == ["inconclusive: no categories", ""]
 
 
+def test_the_explanation_does_not_repeat_the_label() -> None:
+    audit = with_verdict(sample_audits.comm_bound(), explanation="comm-bound: waiting takes long.")
+    assert rendered(audit).splitlines()[3] == "Waiting takes long."
+
+
 def test_one_valid_step_gives_a_headline_without_an_interval() -> None:
     audit = with_verdict(sample_audits.comm_bound(), cost_share_ci=None, overlap_backward=None)
     assert rendered(audit).startswith("comm-bound (serialised): communication costs 15.0 % of the step\n")
