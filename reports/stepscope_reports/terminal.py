@@ -34,7 +34,7 @@ _STYLES = {
 def render(audit: Audit, stream: TextIO) -> None:
     """Write the report to a text stream; colour and a wider terminal are used where the stream is a terminal."""
     console = Console(file=stream, markup=False, highlight=False, emoji=False)
-    width = min(console.width, WIDEST) if console.is_terminal else WIDTH
+    width = max(WIDTH, min(console.width, WIDEST)) if console.is_terminal else WIDTH
     glyphs = lanes.ASCII if console.options.ascii_only else lanes.UNICODE
     with console.capture() as capture:
         for line in _lines(audit, width, glyphs):
