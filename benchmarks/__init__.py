@@ -1,1 +1,1 @@
-"""Speed and memory against peers and against the floor; `make bench` runs them."""
+"""Speed and memory against peers; `python -m benchmarks --help`. Prints figures and ratios, asserts none."""

@@ -1,0 +1,67 @@
+"""The programs that are measured, each in a process of its own: `python contestants.py NAME TRACE`.
+
+A script of its own without imports of ours at the top, because peers may live in another environment. Each prints one
+line with what it found, as a sign that it did the work.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+
+def floor(trace: str) -> str:
+    """Inflate and look at every byte once, decode nothing: what no reader of the format can beat on one thread."""
+    from zlib_ng import zlib_ng
+
+    stream = zlib_ng.decompressobj(31)
+    size = events = 0
+    with Path(trace).open("rb") as file:
+        while block := file.read(256 << 10):
+            text = stream.decompress(block)
+            size += len(text)
+            events += text.count(b'"ph"')
+    return f"{size} bytes, {events} events"
+
+
+def read(trace: str) -> str:
+    """stepscope: the trace as columns."""
+    from stepscope.trace.reader import read
+
+    found = read(trace)
+    return f"{len(found.events)} events of {len(found.names)} names"
+
+
+def audit(trace: str) -> str:
+    """stepscope: everything, from the file to the verdict."""
+    from stepscope.cli.audit import audit_paths
+
+    totals = audit_paths([trace]).ranks[0].totals
+    return f"comm {totals.comm_ms:.3f} ms, hidden by compute {totals.hidden_ms or 0:.3f} ms"
+
+
+def hta(trace: str) -> str:
+    """HolisticTraceAnalysis: load, and the overlap of communication with computation."""
+    import logging
+
+    logging.disable(logging.WARNING)
+    analysis = import_module("hta.trace_analysis").TraceAnalysis(
+        trace_files={0: trace}, trace_dir=str(Path(trace).parent)
+    )
+    overlap = analysis.get_comm_comp_overlap(visualize=False)
+    return f"overlap {float(overlap['comp_comm_overlap_pctg'].iloc[0]):.2f} %"
+
+
+def tracelens(trace: str) -> str:
+    """AMD's TraceLens, from a checkout on the import path: load, and its breakdown of the device's timeline."""
+    peer = import_module("TraceLens")
+    events = peer.DataLoader.load_data(trace)["traceEvents"]
+    breakdown = peer.GPUEventAnalyser(events).get_breakdown_df().set_index("type")["time ms"]
+    return f"exposed communication {float(breakdown['exposed_comm_time']):.3f} ms"
+
+
+CONTESTANTS = {function.__name__: function for function in (floor, read, audit, hta, tracelens)}
+
+if __name__ == "__main__":
+    print(CONTESTANTS[sys.argv[1]](sys.argv[2]))
