@@ -17,7 +17,7 @@ from stepscope.audit.result import (
     Waterfall,
 )
 
-MB = 1_000_000
+MIB = 1 << 20
 
 
 def step(number: int, *, start: float = 0.0, why_invalid: str | None = None) -> Step:
@@ -81,8 +81,8 @@ def collectives(rank: int, number: int, *, start: float = 0.0) -> list[Collectiv
 
     return [
         one("broadcast", "buffer", 0.0, 10.0, 4096, 0.0),
-        one("all_reduce", "gradient", 180.0, 100.0, 25 * MB, 0.0),
-        one("all_reduce", "gradient", 280.0, 80.0, 20 * MB, 60.0),
+        one("all_reduce", "gradient", 180.0, 100.0, 25 * MIB, 0.0),
+        one("all_reduce", "gradient", 280.0, 80.0, 20 * MIB, 60.0),
     ]
 
 
@@ -142,7 +142,7 @@ def comm_bound() -> Audit:
         buckets=[
             Bucket(
                 bucket=0,
-                bytes=25 * MB,
+                bytes=25 * MIB,
                 parameters=31,
                 steps=6,
                 ready_ms=79.5,
@@ -154,7 +154,7 @@ def comm_bound() -> Audit:
             ),
             Bucket(
                 bucket=1,
-                bytes=20 * MB,
+                bytes=20 * MIB,
                 parameters=22,
                 steps=6,
                 ready_ms=178.0,
@@ -235,6 +235,6 @@ def finding() -> Finding:
         confidence="high",
         steps=[5, 6, 7],
         ranks=[0, 1],
-        evidence=["the last bucket holds 20.0 MB and starts when backward has 20 ms left"],
+        evidence=["the last bucket holds 20.0 MiB and starts when backward has 20 ms left"],
         fix="lower bucket_cap_mb to 8",
     )

@@ -1,13 +1,14 @@
 """How figures are written for people: one place, so that two reports never round alike figures differently.
 
-Sizes are decimal (1 MB is 1e6 bytes), as network rates are.
+Message sizes are binary (1 MiB is 2**20 bytes), as DDP's bucket_cap_mb counts them; rates are decimal (1 GB/s is 1e9
+bytes a second), as links are sold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-_SIZES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+_SIZES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
 def decimals(values: Iterable[float]) -> int:
@@ -30,7 +31,7 @@ def percent(share: float) -> str:
 
 
 def size(count: float) -> str:
-    """A number of bytes as `26.2 MB`."""
+    """A number of bytes as `25.0 MiB`."""
     for factor, unit in _SIZES:
         if count >= factor:
             return f"{count / factor:.1f} {unit}"

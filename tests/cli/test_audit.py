@@ -228,3 +228,15 @@ def test_a_reader_that_leaves_early_is_no_error(exposed: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(60) == BROKEN_PIPE
+
+
+def test_of_several_files_one_that_is_no_trace_is_left_out_with_a_warning(
+    exposed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (exposed / "rank2.pt.trace.json").write_bytes(b"")
+    assert main(["audit", str(exposed), "--json", "-"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [rank["rank"] for rank in found["ranks"]] == [0, 1]
+    (warning,) = (w for w in found["warnings"] if w["code"] == "unreadable-file")
+    assert "the file is empty" in warning["message"]
+    assert warning["source"].endswith("rank2.pt.trace.json")

@@ -31,8 +31,8 @@ def test_every_lane_lies_on_the_time_axis() -> None:
         "forward            ██████████",
         "backward                     ████████████████████",
         "optimizer                                              ████",
-        "bucket 0   25.0 MB                   ░░░░░░░░░░",
-        "bucket 1   20.0 MB                             ░░▓▓▓▓▓▓",
+        "bucket 0  25.0 MiB                   ░░░░░░░░░░",
+        "bucket 1  20.0 MiB                             ░░▓▓▓▓▓▓",
         "other              ░",
     ]
 
@@ -53,28 +53,28 @@ def test_a_half_busy_cell_is_half_as_high() -> None:
 def test_a_collective_shorter_than_a_cell_is_still_seen() -> None:
     assert (
         lines(sample_audits.step(5), [gradient(223.0, 0.5)])[-1]
-        == "bucket 0   25.0 MB                       ░"
+        == "bucket 0  25.0 MiB                       ░"
     )
 
 
 def test_the_time_between_ready_and_start_is_marked() -> None:
     row = lines(sample_audits.step(5), [gradient(250.0, 30.0, ready_ms=220.0)])[-1]
-    assert row == "bucket 0   25.0 MB                       ···░░░"
+    assert row == "bucket 0  25.0 MiB                       ···░░░"
 
 
 def test_a_collective_that_outlives_its_step_widens_the_picture() -> None:
     drawn = lines(sample_audits.step(5), [gradient(380.0, 420.0)])
     assert drawn[0] == "ms                 0         200       400       600"
-    assert drawn[-1] == "bucket 0   25.0 MB                    ░░░░░░░░░░░░░░░░░░░░░"
+    assert drawn[-1] == "bucket 0  25.0 MiB                    ░░░░░░░░░░░░░░░░░░░░░"
 
 
 def test_beyond_twelve_buckets_those_in_the_middle_share_a_row() -> None:
     many = [gradient(100.0 + 10 * index, 10.0) for index in range(20)]
     labels = [line[:19].strip() for line in lines(sample_audits.step(5), many)[5:]]
     assert labels == [
-        *(f"bucket {index:<3} 25.0 MB" for index in range(6)),
+        *(f"bucket {index:<3}25.0 MiB" for index in range(6)),
         "+9 more",
-        *(f"bucket {index:<3} 25.0 MB" for index in range(15, 20)),
+        *(f"bucket {index:<3}25.0 MiB" for index in range(15, 20)),
     ]
     assert lines(sample_audits.step(5), many)[11] == "+9 more                            ░░░░░░░░░"
 

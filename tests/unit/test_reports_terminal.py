@@ -45,15 +45,15 @@ One step: rank 0, step 5 (400.0 ms)
   forward            ██████████████▆
   backward                         ▃█████████████████████████████▃
   optimizer                                                               ▇█████
-  bucket 0   25.0 MB                            ░░░░░░░░░░░░░░
-  bucket 1   20.0 MB                                          ░░░▓▓▓▓▓▓▓▓▓
+  bucket 0  25.0 MiB                            ░░░░░░░░░░░░░░
+  bucket 1  20.0 MiB                                          ░░░▓▓▓▓▓▓▓▓▓
   other              ░
   █ compute   ░ hidden behind compute   ▓ exposed   · ready, not started
 
 Buckets (median ms from the start of backward)
-  bucket     size  params  ready  launched  started   took   hidden  exposed
-       0  25.0 MB      31   79.5      79.8     80.0  100.0  100.0 %      0.0
-       1  20.0 MB      22  178.0     179.0    180.0   80.0   25.0 %     60.0
+  bucket      size  params  ready  launched  started   took   hidden  exposed
+       0  25.0 MiB      31   79.5      79.8     80.0  100.0  100.0 %      0.0
+       1  20.0 MiB      22  178.0     179.0    180.0   80.0   25.0 %     60.0
 
 Steps (ms)
   rank  step   took   comm  grads  overlap  exposed  floor  cost  of step
@@ -66,8 +66,8 @@ Steps (ms)
   not counted: ranks 0, 1, step 4: bucket rebuild
 
 Other communication
-  kind       carries  launched in  count     size  took ms  exposed ms
-  broadcast  buffer   forward          6  24.6 kB    60.00        0.00
+  kind       carries  launched in  count      size  took ms  exposed ms
+  broadcast  buffer   forward          6  24.0 KiB    60.00        0.00
 
 Next
   stepscope run --nproc-per-node 2 gpt --bucket-cap-mb 8
@@ -287,7 +287,7 @@ def test_a_run_file_of_another_schema_is_passed_over() -> None:
 def test_findings_show_evidence_and_fix() -> None:
     audit = msgspec.structs.replace(sample_audits.comm_bound(), findings=[sample_audits.finding()])
     assert section(rendered(audit), "Finding: bucket-too-large (high, 40.00 ms a step)") == [
-        "  the last bucket holds 20.0 MB and starts when backward has 20 ms left",
+        "  the last bucket holds 20.0 MiB and starts when backward has 20 ms left",
         "  fix: lower bucket_cap_mb to 8",
     ]
 
@@ -347,7 +347,7 @@ def test_a_stream_that_knows_only_ascii_gets_a_drawing_in_ascii() -> None:
     terminal.render(sample_audits.comm_bound(), stream)
     picture = section(buffer.getvalue().decode("ascii"), "One step")
     assert picture[-4:-1] == [
-        "  bucket 0   25.0 MB                            --------------",
-        "  bucket 1   20.0 MB                                          ---XXXXXXXXX",
+        "  bucket 0  25.0 MiB                            --------------",
+        "  bucket 1  20.0 MiB                                          ---XXXXXXXXX",
         "  other              -",
     ]

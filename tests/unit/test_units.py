@@ -33,7 +33,7 @@ def test_a_column_takes_its_decimals_from_the_largest_value() -> None:
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(26_214_400, "26.2 MB"), (1e9, "1.0 GB"), (4096, "4.1 kB"), (999, "999 B"), (0, "0 B")],
+    [(26_214_400, "25.0 MiB"), (2**30, "1.0 GiB"), (4096, "4.0 KiB"), (999, "999 B"), (0, "0 B")],
 )
 def test_sizes_are_decimal(count: float, text: str) -> None:
     assert size(count) == text

@@ -194,7 +194,7 @@ def _headroom(samples: Sequence[Sample], thresholds: Thresholds) -> float | None
 
 
 _MEANING = {
-    COMM_BOUND: "waiting for communication takes more than {limit:.0%} of the step",
+    COMM_BOUND: "waiting for communication takes more than {limit:.0f} % of the step",
     COMM_SENSITIVE: "communication is hidden now, but there is enough of it that whatever breaks the overlap will show",
     COMPUTE_BOUND: "communication is small beside compute and hidden",
 }
@@ -211,7 +211,7 @@ def _explanation(
 ) -> str:
     sentences = []
     if label in _MEANING:
-        sentences.append(f"{label}: {_MEANING[label].format(limit=thresholds.cost_share)}.")
+        sentences.append(f"{label}: {_MEANING[label].format(limit=100 * thresholds.cost_share)}.")
     if label == COMM_BOUND:
         sentences.append(_REASONS[reason])
     if headroom is not None:

@@ -24,7 +24,7 @@ from typing import Any, TextIO
 import msgspec
 
 from stepscope.audit.build import audit
-from stepscope.audit.result import Audit, Thresholds
+from stepscope.audit.result import Audit, Thresholds, Warning
 from stepscope.cli.arguments import add_output_options, share
 from stepscope.cli.output import STANDARD_OUTPUT, announce, refuse_existing, write_file
 from stepscope.cli.progress import Progress, progress_bar
@@ -32,6 +32,7 @@ from stepscope.errors import GateFailed, InputError
 from stepscope.trace.classify import classify
 from stepscope.trace.discover import find_traces
 from stepscope.trace.reader import read
+from stepscope.trace.recording import Recording
 
 LABELS = ("comm-bound", "comm-sensitive", "compute-bound", "inconclusive", "no-communication", "host-bound")
 """What --fail-on takes; host-bound is a flag that stands beside a label."""
@@ -105,17 +106,24 @@ def audit_paths(
 ) -> Audit:
     """Audit all traces that the paths name, together; with run.json if the only path is a run directory.
 
-    Raises InputError for a path without traces and for a file that is no trace.
+    Of several files, one that is no trace is left out with a warning. Raises InputError for a path without traces, and
+    where no file is left.
     """
     files = find_traces(paths)
-    recordings = []
+    recordings: list[Recording] = []
+    unreadable: list[Warning] = []
     for done, file in enumerate(files):
         if progress is not None:
             progress(done, len(files), file.name)
-        recordings.append(classify(read(file)))
+        try:
+            recordings.append(classify(read(file)))
+        except InputError as error:
+            unreadable.append(Warning(code="unreadable-file", message=f"left out: {error}", source=str(file)))
+            if len(unreadable) == len(files):
+                raise
     if progress is not None:
         progress(len(files), len(files), "steps")
-    return audit(recordings, thresholds or Thresholds(), _run_description(paths))
+    return audit(recordings, thresholds, _run_description(paths), unreadable)
 
 
 def find_report(name: str) -> Render:
