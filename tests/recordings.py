@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 SCRIPTS = Path(__file__).with_name("data") / "scripts"
-MARKER = "STEPSCOPE_TEST_MARKER"
+MARKER = "TEST_RUN_MARKER"
 
 
 @dataclass(frozen=True)

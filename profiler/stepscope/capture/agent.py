@@ -44,7 +44,7 @@ def _launch(arguments: argparse.Namespace) -> LaunchStatus:
         return LaunchStatus(kind="signal", message=error.sigval.name)
     except (RendezvousError, OSError, RuntimeError, ValueError, AssertionError) as error:
         # What torchrun raises for an address in use, a rendezvous that fails, a flag that makes no sense.
-        return LaunchStatus(kind="error", message=f"{type(error).__name__}: {error}")
+        return LaunchStatus(kind="error", message=f"{type(error).__name__}: {error}".removesuffix(": "))
     return LaunchStatus(kind="done")
 
 

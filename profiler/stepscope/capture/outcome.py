@@ -33,7 +33,10 @@ def what_failed(outcome: LaunchStatus, run: RunMetadata | None, run_dir: Path) -
 def what_is_kept(run: RunMetadata | None, run_dir: Path) -> str:
     """The ranks whose traces there are."""
     traced = [str(rank.rank) for rank in run.ranks if rank.trace] if run is not None else []
-    return f"traces of ranks {', '.join(traced)} kept in {run_dir}" if traced else "no step was recorded"
+    if not traced:
+        return "no step was recorded"
+    what = f"trace of rank {traced[0]} is" if len(traced) == 1 else f"traces of ranks {', '.join(traced)} are"
+    return f"the {what} kept in {run_dir}"
 
 
 def first_failure(failures: Sequence[RankFailure], known: dict[int, RankRecord]) -> RankFailure:

@@ -42,7 +42,8 @@ def main() -> None:
         if isinstance(failure, KeyboardInterrupt):
             raise
         # printed here, for on the way up it would get our frames back
-        sys.excepthook(type(failure), failure, _without_our_frames(failure.__traceback__))
+        failure.__traceback__ = _without_our_frames(failure.__traceback__)
+        sys.excepthook(type(failure), failure, failure.__traceback__)
         sys.exit(1)
     finally:
         recorder.finish(error)

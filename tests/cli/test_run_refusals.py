@@ -1,0 +1,79 @@
+"""`stepscope run` on command lines that cannot work: one line each, exit code 2, before any process is started."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stepscope.cli.main import main
+
+WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; from stepscope.cli.main import main; sys.exit(main(sys.argv[1:]))"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["nothere.py"], "no script 'nothere.py', and no workload of that name; workloads: gpt"),
+        (["-m", "nothere"], "no module named 'nothere' here or installed; -m takes what `python -m` takes"),
+        (["--nope", "gpt"], "unrecognized arguments: --nope (see `stepscope run --help`)"),
+        (
+            ["--warmup", "0", "gpt"],
+            "argument --warmup: '0' is no number of steps; at least 1 is needed (see `stepscope run --help`)",
+        ),
+        (
+            ["--no-python", "gpt"],
+            "--no-python starts something that is not Python, and only Python scripts can be recorded",
+        ),
+        (
+            ["--out", "notes.txt", "--nproc-per-node", "1", "gpt"],
+            "cannot use notes.txt as run directory: File exists; name another with --out",
+        ),
+        (
+            ["--json", "notes.txt", "--nproc-per-node", "1", "gpt"],
+            "notes.txt exists; pass --force to replace it, or name another file",
+        ),
+    ],
+)
+def test_it_is_refused_in_one_line(
+    arguments: list[str],
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("notes.txt").touch()
+    assert main(["run", *arguments]) == 2
+    assert capsys.readouterr() == ("", f"stepscope: error: {line}\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_without_a_script_it_says_what_is_required(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--nproc-per-node", "2"]) == 2
+    assert "the following arguments are required: training_script" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], []])
+def test_help_needs_no_torch_and_ends_with_what_our_options_are(arguments: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, "run", *arguments], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0 if arguments else 2, "")
+    assert done.stdout.startswith(
+        "Record a training script under torchrun, without an edit to it, and audit it.\n"
+    )
+    assert "All torchrun flags pass through" in done.stdout
+    assert "stepscope run --nproc-per-node 2 --steps 5 train.py --batch-size 8" in done.stdout
+    for option in ("--out", "--warmup", "--steps", "--with-stack", "--stop", "--json", "--force"):
+        assert f"\n  {option}" in done.stdout
+
+
+def test_recording_needs_torch_and_says_how_to_get_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, "run", "gpt"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "stepscope: error: torch is not installed; pip install 'stepscope[record]'\n"
