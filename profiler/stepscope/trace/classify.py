@@ -51,6 +51,7 @@ def classify(trace: Trace) -> Recording:
         unknown_phase=int((~split.compute_launches.known).sum() + (~split.comm_launches.known).sum()),
         truncated=trace.truncated,
         warnings=(*trace.warnings, *steps.warnings),
+        trace=trace,
     )
 
 

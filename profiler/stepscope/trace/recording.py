@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.trace.collectives import Dtype
-from stepscope.trace.columns import Header, TraceWarning
+from stepscope.trace.columns import Header, Trace, TraceWarning
 from stepscope.trace.steps import NO_STEP, Steps
 
 NO_TIME = int(np.iinfo(np.int64).min)
@@ -115,6 +115,8 @@ class Recording:
     """Compute and communication without a launch record."""
     truncated: bool
     warnings: tuple[TraceWarning, ...]
+    trace: Trace
+    """What all this was found in."""
 
     @property
     def lanes(self) -> int:

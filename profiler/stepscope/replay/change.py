@@ -1,0 +1,142 @@
+"""What a replay may change, and how the graph takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope import intervals as iv
+from stepscope.replay.joined import Key
+from stepscope.replay.network import NO_EVENT, Edge, Network
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch of one host thread, on its recording's own clock in ns, of which `keep` (0 to 1) remains."""
+
+    owner: int
+    thread: int
+    start: int
+    end: int
+    keep: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is otherwise in a replay. Keys are (recording index, event row); nothing else changes.
+
+    transfers: factor on a collective's transfer time; a collective that ranks share takes the smallest that any of its
+        keys was given. Waiting for the other ranks stays.
+    unwaited: collectives, blocking calls or waiting kernels whose wait edges are taken out.
+    activities: factor on the time that device activities run.
+    segments: what becomes of stretches of host threads.
+    launched: for a collective, when it is launched instead, as the measured time of its readiness on its recording's
+        clock; the graph moves that moment with what comes before it.
+    ignored: recordings that no collective waits for: a straggler that isn't one.
+    """
+
+    transfers: Mapping[Key, float] = field(default_factory=dict)
+    unwaited: frozenset[Key] = frozenset()
+    activities: Mapping[Key, float] = field(default_factory=dict)
+    segments: tuple[Segment, ...] = ()
+    launched: Mapping[Key, int] = field(default_factory=dict)
+    ignored: frozenset[int] = frozenset()
+
+
+NOTHING = Change()
+
+
+def apply(network: Network, change: Change, numbers: Mapping[Key, int], shifts: Mapping[int, int]) -> Network:
+    """The network with a change made to it.
+
+    numbers: of each collective. shifts: what to add to a recording's times to have them on the network's clock.
+    """
+    changed = _transfers(network, change, numbers)
+    changed = _activities(changed, change)
+    changed = _segments(changed, change, shifts)
+    changed = _launched(changed, change, shifts)
+    return _dropped(changed, change)
+
+
+def _transfers(network: Network, change: Change, numbers: Mapping[Key, int]) -> Network:
+    factors: dict[int, float] = {}
+    for key, factor in change.transfers.items():
+        if key in numbers:
+            factors[numbers[key]] = min(factor, factors.get(numbers[key], factor))
+    if not factors:
+        return network
+    work, lag = network.work.copy(), network.lag.copy()
+    leaving = np.flatnonzero(network.kind == Edge.LEAVE)
+    number = network.collective[network.source[leaving]]
+    for collective, factor in factors.items():
+        work[network.collective == collective] *= factor
+        mine = leaving[number == collective]
+        lag[mine] = np.rint(lag[mine] * factor)
+    return replace(network, work=work, lag=lag)
+
+
+def _activities(network: Network, change: Change) -> Network:
+    if not change.activities:
+        return network
+    lag = network.lag.copy()
+    for edge in np.flatnonzero(network.kind == Edge.RUN):
+        factor = change.activities.get((int(network.owner[edge]), int(network.row[edge])), 1.0)
+        lag[edge] = round(lag[edge] * factor)
+    return replace(network, lag=lag)
+
+
+def _segments(network: Network, change: Change, shifts: Mapping[int, int]) -> Network:
+    """Program order loses what the segments lose of it, and never more than it has."""
+    lag = network.lag.copy()
+    for segment in change.segments:
+        shift = shifts[segment.owner]
+        on_thread = (network.kind == Edge.ORDER) & (network.owner == segment.owner)
+        edges = np.flatnonzero(on_thread & (network.lane[network.source] == segment.thread))
+        span = iv.union(np.array([segment.start + shift]), np.array([segment.end + shift]))
+        inside = iv.covered_within(
+            span, network.time[network.source[edges]], network.time[network.target[edges]]
+        )
+        lost = np.minimum(lag[edges], np.rint(inside * (1 - segment.keep)).astype(np.int64))
+        lag[edges] -= lost
+    return replace(network, lag=lag) if change.segments else network
+
+
+def _launched(network: Network, change: Change, shifts: Mapping[int, int]) -> Network:
+    """In the place of what a collective's launch waited for, the moment at which it was ready."""
+    dropped = np.zeros(len(network.source), dtype=np.bool_)
+    more: list[tuple[int, int, int, Edge]] = []
+    for (owner, row), ready in change.launched.items():
+        about = (network.owner == owner) & (network.row == row)
+        start = np.flatnonzero(about & np.isin(network.kind, (Edge.LAUNCH, Edge.WAIT)))
+        if not len(start):
+            continue
+        anchor = _anchor(network, start, owner, ready + shifts[owner])
+        if anchor is not None:
+            dropped[start] = True
+            lag = ready + shifts[owner] - int(network.time[anchor])
+            more.append((anchor, int(network.target[start[0]]), lag, Edge.LAUNCH))
+    return network.without_edges(dropped).with_edges(more) if more else network
+
+
+def _anchor(network: Network, edges: NDArray[np.int64], owner: int, moment: int) -> int | None:
+    """The last point before a moment on the stream or thread that a collective's start depended on."""
+    waits = edges[network.kind[edges] == Edge.WAIT]
+    lane = network.lane[network.source[waits[0] if len(waits) else edges[0]]]
+    there = (network.point_owner == owner) & (network.lane == lane) & (network.time <= moment)
+    found = np.flatnonzero(there)
+    return int(found[np.argmax(network.time[found])]) if lane != NO_EVENT and len(found) else None
+
+
+def _dropped(network: Network, change: Change) -> Network:
+    """Without the wait edges taken out, and without the arrivals of ignored recordings where anybody else arrives."""
+    keys = zip(network.owner.tolist(), network.row.tolist(), strict=True)
+    unwaited = np.fromiter((key in change.unwaited for key in keys), np.bool_, len(network.owner))
+    dropped = unwaited & np.isin(network.kind, (Edge.WAIT, Edge.BLOCK))
+    arrival = network.kind == Edge.ARRIVAL
+    ignored = arrival & np.isin(network.owner, list(change.ignored))
+    others = np.bincount(network.target[arrival & ~ignored], minlength=len(network.time))
+    dropped |= ignored & (others[network.target] > 0)
+    return network.without_edges(dropped) if dropped.any() else network

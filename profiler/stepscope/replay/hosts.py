@@ -1,0 +1,112 @@
+"""Host threads in program order: points on them, and the stretches in which they were blocked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope import intervals as iv
+from stepscope.intervals import Intervals
+from stepscope.replay.draft import Draft
+from stepscope.replay.network import Edge
+from stepscope.trace import gloo, host
+from stepscope.trace.columns import Category, Trace
+
+_HOST = (Category.CPU_OP, Category.USER_ANNOTATION, Category.RUNTIME)
+
+
+class Threads:
+    """The host threads of one recording while its graph is drawn.
+
+    Program order joins a thread's points. What the thread did in between is the lag; a stretch in which it was blocked
+    counts no further than it would have had there been nothing to wait for.
+    """
+
+    def __init__(self, draft: Draft, owner: int, shift: int) -> None:
+        self._draft, self._owner, self._shift = draft, owner, shift
+        self._points: dict[int, dict[int, int]] = {}
+        self._blocked: dict[int, list[tuple[int, int]]] = {}
+
+    def at(self, thread: int, time: int) -> int:
+        """The point of a thread at a time of the recording's own clock; the same one if asked for again."""
+        points = self._points.setdefault(thread, {})
+        if time not in points:
+            points[time] = self._draft.point(time + self._shift, self._owner, thread)
+        return points[time]
+
+    def block(self, thread: int, start: int, end: int) -> None:
+        """Say that the thread did nothing of its own in [start, end): that time is no part of program order's lag."""
+        if end > start:
+            self._blocked.setdefault(thread, []).append((start, end))
+
+    def waits(self, thread: int, stretch: tuple[int, int], ends: Sequence[tuple[int, int, int]]) -> bool:
+        """Let a thread wait in a stretch for some things (point, its end, the row it is about).
+
+        What passed after the last of them ended is taken for the thread's own waking and work, needed in any case.
+        Returns whether the measured times allow it.
+        """
+        start, resumed = stretch
+        last = max(end for _, end, _ in ends)
+        point = self.at(thread, resumed)
+        fits = [
+            self._draft.edge(source, point, Edge.BLOCK, resumed - last, self._owner, row)
+            for source, end, row in ends
+        ]
+        if any(fits):
+            self.block(thread, start, min(last, resumed))
+        return any(fits)
+
+    def join(self) -> None:
+        """Draw program order between the points of every thread."""
+        for thread, points in self._points.items():
+            spans = np.array(self._blocked.get(thread, []), dtype=np.int64).reshape(-1, 2)
+            blocked = iv.union(spans[:, 0], spans[:, 1])
+            times = np.array(sorted(points), dtype=np.int64)
+            idle = iv.covered_within(blocked, times[:-1], times[1:]).tolist()
+            for (before, after), nothing in zip(pairwise(times.tolist()), idle, strict=True):
+                self._draft.edge(
+                    points[before], points[after], Edge.ORDER, after - before - nothing, self._owner
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Stretches:
+    """The stretches of one thread between neighbouring starts and ends of its events, computing ones left out."""
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(zip(self.start.tolist(), self.end.tolist(), strict=True))
+
+
+def stretches(trace: Trace, thread: int, within: tuple[int, int], shortest: int) -> Stretches:
+    """What a thread did not spend inside a computing operator, cut at everything recorded of it; ns."""
+    events = trace.events
+    mine = (host.threads_of(trace) == thread) & np.isin(events.category, _HOST)
+    mine &= (events.end > within[0]) & (events.start < within[1])
+    cuts = np.unique(np.concatenate((events.start[mine], events.end[mine], np.array(within))))
+    cuts = cuts[(cuts >= within[0]) & (cuts <= within[1])]
+    names = np.fromiter((gloo.is_compute(name) for name in trace.names), np.bool_, len(trace.names))
+    computing = mine & names[events.name] & (events.category == Category.CPU_OP)
+    busy: Intervals = iv.union(events.start[computing], events.end[computing])
+    start, end = cuts[:-1], cuts[1:]
+    keep = (end - start >= shortest) & (iv.covered_within(busy, start, end) == 0)
+    return Stretches(start[keep], end[keep])
+
+
+def main_thread(trace: Trace, within: tuple[int, int]) -> int | None:
+    """The thread whose step it is: that of the annotation which spans the window, else the one with most operators."""
+    events = trace.events
+    threads = host.threads_of(trace)
+    spans = (events.category == Category.USER_ANNOTATION) & (events.start == within[0])
+    spans &= events.end == within[1]
+    if spans.any():
+        return int(threads[np.flatnonzero(spans)[0]])
+    inside = (events.category == Category.CPU_OP) & (events.start >= within[0]) & (events.start < within[1])
+    found, counts = np.unique(threads[inside], return_counts=True)
+    return int(found[np.argmax(counts)]) if len(found) else None

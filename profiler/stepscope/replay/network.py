@@ -1,0 +1,182 @@
+"""The engine: points in time, what each waits for, and a pass that tells when each comes.
+
+A point comes at `max over its edges of (when the source comes + lag) + residual`. A point that ends a transfer comes when
+its transfer, begun at that time, is over; shared transfers divide one link equally while they run at once. Points that
+wait for nothing come when they were measured. With the measured lags and work the pass gives the measured times back,
+because every point keeps its residual: the measured delay that none of its edges explains.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+NO_EVENT = -1
+_OVER = 1e-6
+"""A transfer of which less than this is left (ns) is over."""
+
+
+class Edge(IntEnum):
+    """Why one point waits for another."""
+
+    ORDER = 0
+    """Program order on a host thread; the lag is what the thread did in between."""
+    RUN = 1
+    """From the start of a device activity to its end."""
+    LAUNCH = 2
+    """From the host's call to what it launched."""
+    STREAM = 3
+    """Order on a stream, or on one of gloo's worker threads."""
+    ARRIVAL = 4
+    """From a rank's arrival at a collective to the transfer."""
+    LEAVE = 5
+    """From the transfer to a rank's end of the collective."""
+    WAIT = 6
+    """A device activity that waits for another stream."""
+    BLOCK = 7
+    """A host thread that waits for a collective or for the device."""
+    HANDOFF = 8
+    """Between a thread that calls backward and the autograd engine's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Points and edges as columns; times and lags in ns on the first host's clock.
+
+    owner, row: the recording and its event that an edge is about (a waited-for collective, a launched activity, a
+    blocking call), else NO_EVENT. lane of a point: the host thread or stream it is on, for those that have one.
+    """
+
+    time: NDArray[np.int64]
+    """When each point was measured."""
+    residual: NDArray[np.int64]
+    point_owner: NDArray[np.int64]
+    lane: NDArray[np.int64]
+    source: NDArray[np.int64]
+    target: NDArray[np.int64]
+    lag: NDArray[np.int64]
+    kind: NDArray[np.int64]
+    owner: NDArray[np.int64]
+    row: NDArray[np.int64]
+    work: NDArray[np.float64]
+    """By point: ns of transfer that end at it, at the full rate of its link; 0 elsewhere."""
+    shared: NDArray[np.bool_]
+    """By point: whether its transfer shares the one link with the others."""
+    collective: NDArray[np.int64]
+    """By point that ends a transfer, the number of its collective, else NO_EVENT."""
+
+    def solve(self) -> NDArray[np.float64]:
+        """When each point comes, in ns; shape (points,)."""
+        return _Pass(self).run()
+
+    def with_edges(self, more: list[tuple[int, int, int, Edge]]) -> Network:
+        """A copy with further edges (source, target, lag, kind), which are about no event."""
+        if not more:
+            return self
+        source, target, lag, kind = (np.array(column, dtype=np.int64) for column in zip(*more, strict=True))
+        none = np.full(len(more), NO_EVENT, dtype=np.int64)
+        return replace(
+            self,
+            source=np.concatenate((self.source, source)),
+            target=np.concatenate((self.target, target)),
+            lag=np.concatenate((self.lag, lag)),
+            kind=np.concatenate((self.kind, kind)),
+            owner=np.concatenate((self.owner, none)),
+            row=np.concatenate((self.row, none)),
+        )
+
+    def without_edges(self, dropped: NDArray[np.bool_]) -> Network:
+        """A copy without the edges that a mask selects."""
+        keep = ~dropped
+        columns = ("source", "target", "lag", "kind", "owner", "row")
+        return replace(self, **{name: getattr(self, name)[keep] for name in columns})
+
+
+class _Link:
+    """Transfers that share a link equally, advanced from completion to completion.
+
+    Whoever asks for the next completion has worked out everything that does not depend on it, so no transfer can turn up
+    later that begins earlier: lags and residuals are never negative.
+    """
+
+    def __init__(self) -> None:
+        self._now = float("-inf")
+        self._waiting: dict[int, tuple[float, float]] = {}
+        self._left: dict[int, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._left)
+
+    def add(self, point: int, start: float, work: float) -> None:
+        """A transfer that begins at `start` and takes `work` ns if alone."""
+        self._waiting[point] = (start, work)
+
+    def next_over(self) -> tuple[int, float]:
+        """The transfer that is over first, and when."""
+        while True:
+            first = min(self._waiting, key=lambda point: self._waiting[point][0], default=None)
+            done = min(self._left, key=lambda point: self._left[point], default=None)
+            over = self._now + self._left[done] * len(self._left) if done is not None else float("inf")
+            if first is not None and self._waiting[first][0] < over:
+                start, work = self._waiting.pop(first)
+                self._advance(max(start, self._now))
+                self._left[first] = work
+                continue
+            assert done is not None
+            self._advance(over)
+            del self._left[done]
+            return done, over
+
+    def _advance(self, until: float) -> None:
+        if self._left:
+            share = (until - self._now) / len(self._left)
+            self._left = {point: max(0.0, left - share) for point, left in self._left.items()}
+            self._left = {point: 0.0 if left < _OVER else left for point, left in self._left.items()}
+        self._now = until
+
+
+class _Pass:
+    """One forward pass in topological order."""
+
+    def __init__(self, network: Network) -> None:
+        self._count = len(network.time)
+        order = np.argsort(network.source, kind="stable")
+        self._first = np.searchsorted(network.source[order], np.arange(self._count + 1)).tolist()
+        self._target: list[int] = network.target[order].tolist()
+        self._lag: list[int] = network.lag[order].tolist()
+        self._open: list[int] = np.bincount(network.target, minlength=self._count).tolist()
+        roots = np.flatnonzero(np.array(self._open) == 0)
+        self._earliest = np.full(self._count, -np.inf)
+        self._earliest[roots] = network.time[roots] - network.residual[roots]
+        self._stack: list[int] = roots.tolist()
+        self._residual: list[int] = network.residual.tolist()
+        self._work: list[float] = network.work.tolist()
+        self._shared: list[bool] = network.shared.tolist()
+
+    def run(self) -> NDArray[np.float64]:
+        earliest: list[float] = self._earliest.tolist()
+        done, link, stack = 0, _Link(), self._stack
+        while stack or len(link):
+            if stack:
+                point = stack.pop()
+                time = earliest[point] + self._residual[point]
+                if self._shared[point] and self._work[point] > 0:
+                    link.add(point, time, self._work[point])
+                    continue
+                time += self._work[point]
+            else:
+                point, time = link.next_over()
+            earliest[point] = time
+            done += 1
+            for edge in range(self._first[point], self._first[point + 1]):
+                target = self._target[edge]
+                reached = time + self._lag[edge]
+                earliest[target] = max(earliest[target], reached)
+                self._open[target] -= 1
+                if not self._open[target]:
+                    stack.append(target)
+        assert done == self._count, "the graph of a step has no circle"
+        return np.array(earliest)

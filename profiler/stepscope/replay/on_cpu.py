@@ -1,0 +1,153 @@
+"""CPU runs with gloo: who launches, which worker thread runs it, and where a training thread waits for it.
+
+A training thread that waits is not recorded. It shows as a stretch between two events, outside every computing operator,
+in which a collective that was launched before it ended: a thread that waits goes on when the transfer is over. DDP waits
+for its buckets one after the other at the end of backward whether or not there was anything left to wait for; those edges
+are drawn too, since a slower wire would make them matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from stepscope.replay.draft import Draft
+from stepscope.replay.hosts import Threads, stretches
+from stepscope.replay.joined import Ends
+from stepscope.replay.network import Edge
+from stepscope.trace import gloo, host
+from stepscope.trace.columns import Trace
+from stepscope.trace.recording import NO_TIME, Phase, Recording
+from stepscope.trace.steps import Window
+
+_SHORTEST_WAIT = 20_000
+"""Shorter stretches are the interpreter's own time between two operators."""
+_HAND_OVER = 100_000
+"""A worker takes a collective from its queue within so many ns if nothing keeps it busy."""
+_AT_ONCE = 500_000
+"""A thread that waited goes on so soon after the transfer's end; later only if it had waited for longer than that."""
+_COPY_OUT = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
+
+
+class CpuStep:
+    """One step of one CPU recording, drawn into a graph."""
+
+    def __init__(self, draft: Draft, threads: Threads, recording: Recording, window: Window) -> None:
+        self._draft, self._threads = draft, threads
+        self._recording, self._trace, self._window = recording, recording.trace, window
+
+    def draw(self, owner: int, mine: Sequence[Ends]) -> None:
+        """Launches, worker threads and waits; mine: this rank's collectives of the step."""
+        by_launch = sorted(mine, key=lambda ends: (ends.op.launch, ends.op.start))
+        self._launches(owner, by_launch)
+        self._workers(mine)
+        for thread in sorted({self._thread_of(ends) for ends in by_launch if ends.op.launch != NO_TIME}):
+            self._observed_waits(thread, by_launch)
+            self._reducers_waits(owner, thread, by_launch)
+
+    def _thread_of(self, ends: Ends) -> int:
+        """The thread whose operator launched a collective."""
+        trace = self._trace
+        at = np.flatnonzero(trace.events.start == ends.op.launch)
+        named = [row for row in at if host.is_communication(trace.names[trace.events.name[row]])]
+        assert named, "the launch of a gloo collective is its operator's start"
+        return int(host.threads_of(trace)[named[0]])
+
+    def _launches(self, owner: int, mine: Sequence[Ends]) -> None:
+        for ends in mine:
+            if ends.op.launch != NO_TIME:
+                launch = self._threads.at(self._thread_of(ends), ends.op.launch)
+                self._draft.edge(launch, ends.arrival, Edge.LAUNCH, _HAND_OVER, owner, ends.op.row)
+
+    def _workers(self, mine: Sequence[Ends]) -> None:
+        """A worker runs one collective at a time; which of them ran it is kept as it was recorded."""
+        threads = host.threads_of(self._trace)
+        previous: dict[int, Ends] = {}
+        for ends in sorted(mine, key=lambda ends: ends.op.start):
+            worker = int(threads[ends.op.row])
+            if worker in previous:
+                self._draft.edge(previous[worker].leave, ends.arrival, Edge.STREAM, 0)
+            previous[worker] = ends
+
+    def _observed_waits(self, thread: int, mine: Sequence[Ends]) -> None:
+        window = (self._window.start, self._window.end)
+        for start, end in stretches(self._trace, thread, window, _SHORTEST_WAIT):
+            ended = [e for e in mine if e.op.launch <= start < e.op.end <= end]
+            if not ended:
+                continue
+            after = end - max(e.op.end for e in ended)
+            if after <= max(_AT_ONCE, (end - start) // 2):
+                waited = [(e.leave, e.op.end, e.op.row) for e in ended]
+                self._threads.waits(thread, (start, end), waited)
+
+    def _reducers_waits(self, owner: int, thread: int, mine: Sequence[Ends]) -> None:
+        """DDP's wait for each bucket before its gradients are copied out, or for all of them where none are copied."""
+        buckets = [
+            e for e in mine if e.op.gradient and e.op.kind == "all_reduce" and e.op.phase == Phase.BACKWARD
+        ]
+        for backward in _by_backward(self._recording, buckets):
+            over = self._backward_over(thread, backward)
+            if over is None:
+                continue
+            for ends, time in zip(backward, self._needed_at(thread, over, backward), strict=True):
+                if time is not None and time >= ends.op.end:
+                    point = self._threads.at(thread, time)
+                    self._draft.edge(ends.leave, point, Edge.BLOCK, 0, owner, ends.op.row)
+
+    def _backward_over(self, thread: int, buckets: Sequence[Ends]) -> int | None:
+        """When the last node of the backward that launched these buckets ended."""
+        trace, work = self._trace, self._recording.compute
+        others = work.start[(work.phase != Phase.BACKWARD) & (work.start > buckets[-1].op.launch)]
+        until = int(others[0]) if len(others) else self._window.end
+        nodes = host.select(trace, host.is_evaluate_function)
+        nodes = nodes[host.threads_of(trace)[nodes] == thread]
+        ends = trace.events.end[nodes]
+        ends = ends[(trace.events.start[nodes] <= buckets[-1].op.launch) | (ends <= until)]
+        ends = ends[ends <= until]
+        return int(ends.max()) if len(ends) else None
+
+    def _needed_at(self, thread: int, over: int, buckets: Sequence[Ends]) -> list[int | None]:
+        """For each bucket, when the thread first needed it; None where that can't be told."""
+        trace = self._trace
+        copies = host.select(trace, lambda name: name == _COPY_OUT)
+        start = trace.events.start[copies]
+        mine = (host.threads_of(trace)[copies] == thread) & (start >= over) & (start < self._window.end)
+        copies = copies[mine][np.argsort(start[mine], kind="stable")]
+        if not len(copies):
+            return [self._next_event(thread, over)] * len(buckets)
+        sizes = [gloo.total_elements(trace.shapes.get(int(row))) for row in copies]
+        return _first_copies(trace, copies.tolist(), sizes, [ends.op.elements for ends in buckets])
+
+    def _next_event(self, thread: int, time: int) -> int:
+        events = self._trace.events
+        mine = (host.threads_of(self._trace) == thread) & (events.start > time)
+        later = events.start[mine]
+        ends = events.end[(host.threads_of(self._trace) == thread) & (events.end > time)]
+        return min(int(later.min(initial=self._window.end)), int(ends.min(initial=self._window.end)))
+
+
+def _by_backward(recording: Recording, buckets: Sequence[Ends]) -> list[list[Ends]]:
+    """Buckets of several backwards in one step, kept apart by the forward between them."""
+    forward = recording.compute.start[recording.compute.phase == Phase.FORWARD]
+    found: dict[int, list[Ends]] = {}
+    for ends in buckets:
+        found.setdefault(int(np.searchsorted(forward, ends.op.launch)), []).append(ends)
+    return list(found.values())
+
+
+def _first_copies(
+    trace: Trace, copies: Sequence[int], sizes: Sequence[int | None], buckets: Sequence[int | None]
+) -> list[int | None]:
+    """When the first gradient of each bucket was copied out, by counting elements; buckets are copied in launch order."""
+    starts: list[int | None] = []
+    copied, wanted, bucket = 0, 0, 0
+    for row, size in zip(copies, sizes, strict=True):
+        if bucket < len(buckets) and copied == wanted:
+            starts.append(int(trace.events.start[row]))
+            if buckets[bucket] is None or size is None:
+                break
+            wanted += buckets[bucket] or 0
+            bucket += 1
+        copied += size or 0
+    return starts + [None] * (len(buckets) - len(starts))
