@@ -44,11 +44,22 @@ _SPELLINGS = {
     "xpu_sync": Category.CUDA_SYNC,
     "overhead": Category.OVERHEAD,
 }
-_CATEGORIES: dict[str, int] = {
-    **_SPELLINGS,
-    **{name.capitalize(): category for name, category in _SPELLINGS.items()},
-    "": _UNCATEGORISED,
-}
+
+
+class _Categories(dict[str, int]):
+    """Category by its name in the file; a row with any other name is dropped."""
+
+    def __missing__(self, name: str) -> int:
+        return _DROPPED
+
+
+_CATEGORIES = _Categories(
+    {
+        **_SPELLINGS,
+        **{name.capitalize(): category for name, category in _SPELLINGS.items()},
+        "": _UNCATEGORISED,
+    }
+)
 _ON_DEVICE = np.zeros(256, dtype=np.bool_)
 """By category, whether it is an activity of the device."""
 _ON_DEVICE[[Category.KERNEL, Category.MEMCPY, Category.MEMSET, Category.CUDA_SYNC]] = True
@@ -115,11 +126,11 @@ class Gatherer:
 
     def add(self, rows: list[Any]) -> None:
         """Take the rows of one piece, in the order of the file."""
-        span_type, category_of = self._decoder.span_type, _CATEGORIES.get
-        spans: list[Span] = [row for row in rows if type(row) is span_type]
-        if len(spans) < len(rows):
-            self._add_others([row for row in rows if type(row) is not span_type])
-        category = np.array([category_of(span.cat, _DROPPED) for span in spans], dtype=np.uint8)
+        span_type, kinds = self._decoder.span_type, set(map(type, rows))
+        if Metadata in kinds or Instant in kinds:
+            self._add_others([row for row in rows if row.__class__ is Metadata or row.__class__ is Instant])
+        spans: list[Span] = [row for row in rows if row.__class__ is span_type]
+        category = np.frombuffer(bytes([_CATEGORIES[span.cat] for span in spans]), dtype=np.uint8)
         wanted = category != _DROPPED
         if not wanted.all():
             spans, category = list(compress(spans, wanted)), category[wanted]
@@ -128,10 +139,10 @@ class Gatherer:
 
     def _add_others(self, rows: list[Any]) -> None:
         for row in rows:
-            if type(row) is Metadata and row.name == "thread_name":
-                self._name_thread(row)
-            elif type(row) is Instant:
+            if isinstance(row, Instant):
                 self.window_end |= row.name == _WINDOW_END
+            elif row.name == "thread_name":
+                self._name_thread(row)
 
     def _add_spans(self, spans: list[Span], category: NDArray[np.uint8]) -> None:
         given = [span.ts for span in spans]
@@ -146,7 +157,7 @@ class Gatherer:
             self.negative_durations += int((duration < 0).sum())
             duration = np.maximum(duration, 0)
         names = self._names
-        name = np.array([names[span.name] for span in spans], dtype=np.int32)
+        name = np.fromiter([names[span.name] for span in spans], np.int32, len(spans))
         pid = self._numbers([span.pid for span in spans])
         tid = self._numbers([span.tid for span in spans])
         links = _links(spans, category)
@@ -183,7 +194,7 @@ class Gatherer:
 
     def _numbers(self, values: list[Any]) -> NDArray[np.int64]:
         try:
-            return np.array(values, dtype=np.int64)
+            return np.fromiter(values, np.int64, len(values))
         except (TypeError, ValueError, OverflowError):
             return np.array([self._number(value) for value in values], dtype=np.int64)
 
@@ -211,7 +222,7 @@ class Gatherer:
             self.comm_arguments = _renumbered(self.comm_arguments, keep)
             self.shapes = _renumbered(self.shapes, keep)
         start = columns[_START]
-        self.earliest = int(start.min())
+        self.earliest = int(start.min()) if len(start) else 0
         start -= self.earliest
         return _as_events(columns)
 
@@ -240,7 +251,7 @@ def _integer(value: object) -> int | None:
 
 def _integers(values: list[Any]) -> NDArray[np.int64]:
     try:
-        return np.array(values, dtype=np.int64)
+        return np.fromiter(values, np.int64, len(values))
     except (TypeError, ValueError, OverflowError):
         return np.array(
             [NO_ID if (number := _integer(value)) is None else number for value in values], np.int64

@@ -30,10 +30,7 @@ def nanoseconds(values: list[Any], *, exact: bool = False) -> tuple[Nanoseconds,
 
     exact: InexactTimes where a float is too large to tell its nanoseconds.
     """
-    try:
-        given = np.array(values)
-    except (ValueError, OverflowError):
-        given = np.array(values, dtype=np.object_)
+    given = _numbers(values)
     plain = given.dtype in (np.int64, np.float64) and len(given) and np.abs(given).max() <= _LARGEST
     if exact and given.dtype != np.int64:
         floats = given if plain else np.array([value for value in values if isinstance(value, float)])
@@ -47,6 +44,14 @@ def nanoseconds(values: list[Any], *, exact: bool = False) -> tuple[Nanoseconds,
     # Whole and fraction apart: their product with 1000 is then rounded once, not twice.
     whole = np.floor(given)
     return whole.astype(np.int64) * 1000 + np.rint((given - whole) * 1000).astype(np.int64), readable
+
+
+def _numbers(values: list[Any]) -> NDArray[Any]:
+    """An array of floats if the first value is one, of integers if all are such, and of whatever they are if not."""
+    try:
+        return np.array(values, dtype=np.float64 if values and isinstance(values[0], float) else None)
+    except (ValueError, OverflowError):
+        return np.array(values, dtype=np.object_)
 
 
 def raw_nanoseconds(values: list[msgspec.Raw]) -> tuple[Nanoseconds, NDArray[np.bool_]]:
