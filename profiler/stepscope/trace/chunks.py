@@ -9,11 +9,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from gzip import BadGzipFile
 from pathlib import Path
 from queue import Full, Queue
 from typing import BinaryIO
 
-from zlib_ng import zlib_ng
+from zlib_ng import gzip_ng, zlib_ng
 
 from stepscope.errors import InputError
 
@@ -21,7 +22,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 BLOCK_BYTES = 4 << 20
 """Unzipped bytes handed on at a time."""
 
-_READ_BYTES = 256 << 10
+_READ_BYTES = 64 << 10
 _GZIP_WINDOW = 31
 """zlib's code for a gzip header with the largest window."""
 _BLOCKS_AHEAD = 2
@@ -47,26 +48,37 @@ def blocks(path: Path, size: int = BLOCK_BYTES) -> Generator[bytes, None, None]:
 
 
 def _inflate(file: BinaryIO, size: int) -> Iterator[bytes]:
-    """Gzip members one after the other, as gzip itself reads them; zeros and other padding after one are ignored."""
-    stream = zlib_ng.decompressobj(_GZIP_WINDOW)
-    pending = b""
-    while data := pending or file.read(_READ_BYTES):
-        try:
-            block = stream.decompress(data, size)
-            while len(block) == size or stream.unconsumed_tail:
+    """Gzip members one after the other; StreamCut after all that could be inflated where the file is damaged."""
+    given = 0
+    try:
+        with gzip_ng.open(file, "rb") as text:
+            while block := text.read(size):
+                given += len(block)
                 yield block
-                block = stream.decompress(stream.unconsumed_tail, size)
-        except zlib_ng.error as error:  # type: ignore[misc]  # its stubs declare an instance
-            raise StreamCut from error
-        if block:
-            yield block
-        pending = b""
+    except (EOFError, BadGzipFile, zlib_ng.error) as error:
+        file.seek(0)
+        yield from _before_damage(file, given)
+        raise StreamCut from error
+
+
+def _before_damage(file: BinaryIO, given: int) -> Iterator[bytes]:
+    """What can be inflated of a damaged file, to the byte, without the first bytes that were given already.
+
+    A second way to inflate, because the first (twice as fast) gives up the whole block in which the damage is.
+    """
+    stream = zlib_ng.decompressobj(_GZIP_WINDOW)
+    data = b""
+    while data := data or file.read(_READ_BYTES):
+        try:
+            block = stream.decompress(data, _READ_BYTES)
+        except zlib_ng.error:
+            return
+        yield block[given:]
+        given = max(0, given - len(block))
+        data = stream.unconsumed_tail
         if stream.eof:
-            pending = stream.unused_data or file.read(_READ_BYTES)
-            if not pending.startswith(GZIP_MAGIC):
-                return
+            data = stream.unused_data
             stream = zlib_ng.decompressobj(_GZIP_WINDOW)
-    raise StreamCut
 
 
 def ahead(source: Iterator[bytes]) -> Generator[bytes, None, None]:
