@@ -1,0 +1,87 @@
+"""What a detector of causes gets: the measured steps, the ranks laid side by side, and a replay to price a cause with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stepscope.audit.result import Thresholds
+from stepscope.audit.step import Basis, MeasuredStep
+from stepscope.ranks.pairing import Pairing
+from stepscope.replay.change import Change
+from stepscope.replay.graph import StepGraph
+from stepscope.stats import median
+from stepscope.trace.recording import Recording
+
+
+@dataclass(frozen=True, slots=True)
+class RankStep:
+    """One valid step of one recording."""
+
+    index: int
+    """Of the recording in the case."""
+    recording: Recording
+    basis: Basis
+    step: MeasuredStep
+
+    @property
+    def number(self) -> int:
+        """The step's number."""
+        return self.step.window.number
+
+    @property
+    def rank(self) -> int | None:
+        """The rank that was recorded, if the file says it."""
+        return self.recording.header.rank
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a cause costs a step: measured less replayed without it, mean over ranks; `ms` is the median over steps."""
+
+    ms: float
+    by_step: dict[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One job as audited so far."""
+
+    recordings: Sequence[Recording]
+    parts: Sequence[tuple[Basis, Sequence[MeasuredStep]]]
+    pairing: Pairing
+    graphs: Mapping[int, StepGraph]
+    """Step number to its graph, for the valid steps that could be drawn as one."""
+    thresholds: Thresholds
+    run: Mapping[str, Any] | None = None
+    """run.json of a recorded run."""
+
+    def rank_steps(self) -> Iterator[RankStep]:
+        """Every valid step of every recording."""
+        for index, (basis, steps) in enumerate(self.parts):
+            for step in steps:
+                if step.window.number not in basis.invalid:
+                    yield RankStep(index, basis.recording, basis, step)
+
+    def price(self, change_of: Callable[[StepGraph], Change | None]) -> Price | None:
+        """What it costs that something is as it is and not as `change_of` makes it; None where no step can tell.
+
+        change_of gives None for a step that the cause is not in: that step counts with a price of zero.
+        """
+        found: dict[int, float] = {}
+        for number, graph in self.graphs.items():
+            change = change_of(graph)
+            if change is None:
+                found[number] = 0.0
+                continue
+            walls = graph.replay(change).wall
+            gains = [graph.measured[index] - wall for index, wall in walls.items()]
+            found[number] = sum(gains) / len(gains) / 1e6
+        return Price(median(list(found.values())), found) if any(found.values()) else None
+
+    @property
+    def step_ms(self) -> float | None:
+        """The median length of a valid step in ms; None without one."""
+        walls = [one.step.wall / 1e6 for one in self.rank_steps()]
+        return median(walls) if walls else None
