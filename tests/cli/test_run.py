@@ -82,7 +82,7 @@ class TestAPlainDdpScript:
             for window in windows.values():
                 assert within(trace, FORWARD, window) == 1
                 assert within(trace, "Optimizer.step#AdamW.step", window) == 1
-                assert within(trace, "gloo:all_reduce", window) == 2
+                assert within(trace, "c10d::allreduce_", window) == 2
             assert all(windows[step][1] <= windows[step + 1][0] for step in (6, 7))
             information = trace["distributedInfo"]
             assert (information["rank"], information["world_size"], information["backend"]) == (

@@ -139,6 +139,4 @@ class StepHooks:
 
 def _is_capturing_a_graph() -> bool:
     """A step that is only captured into a CUDA graph does not run."""
-    return (
-        torch.cuda.is_available() and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-    )
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()

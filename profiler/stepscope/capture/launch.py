@@ -78,8 +78,8 @@ def start(
     """Run the ranks of this node to their end; `watch` is called now and then meanwhile.
 
     `arguments` are torchrun's, parsed; its script is replaced by `worker`, a file of this folder. SIGINT, SIGTERM and SIGHUP go
-    to torchrun, which ends its ranks; a second one kills them all. With a fabric each rank runs at its place in it. `stdout` is the
-    file descriptor that the ranks get as standard output, if not ours.
+    to torchrun, which ends its ranks; a second one kills them all. With a fabric each rank runs at its place in it. `stdout` is
+    the file descriptor that the ranks get as standard output, if not ours.
     """
     script = str(arguments["training_script"])
     ours = {

@@ -7,17 +7,49 @@ import runpy
 import signal
 import sys
 import types
+import zipfile
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from stepscope.capture import config as capture_config
 from stepscope.capture.config import CaptureConfig
+from stepscope.capture.on_import import after_import
 from stepscope.capture.orphans import die_with_parent
-from stepscope.capture.recorder import Recorder
+
+if TYPE_CHECKING:
+    from stepscope.capture.recorder import Recorder
 
 _FROZEN_RUNPY = ("<frozen runpy>",)
 """The file name in the frames of the interpreter's built-in copy of runpy."""
+
+
+class RecordedScript:
+    """The recorder of a script: there is none before the script imports torch, which we must not do for it.
+
+    Torch and the libraries below it read some of their settings when they are imported, and a script may set them before that.
+    """
+
+    def __init__(self, config: CaptureConfig) -> None:
+        self._config = config
+        self._recorder: Recorder | None = None
+        after_import("torch", self.begin)
+
+    def begin(self) -> None:
+        """Install the recorder, if it is not there yet."""
+        if self._recorder is None:
+            from stepscope.capture.recorder import Recorder
+
+            self._recorder = Recorder(self._config)
+            self._recorder.install()
+
+    def finish(self, error: str | None) -> None:
+        """The script is over. One that ran well without torch is told that it made no step."""
+        if error is None:
+            self.begin()
+        if self._recorder is not None:
+            self._recorder.finish(error)
 
 
 def main() -> None:
@@ -25,9 +57,8 @@ def main() -> None:
     die_with_parent(signal.SIGKILL)
     config = CaptureConfig.decoded(os.environ.pop(capture_config.VARIABLE))
     del sys.argv[0]
-    recorder = Recorder(config)
-    recorder.install()
-    _finish_before_abrupt_end(recorder)
+    recorded = RecordedScript(config)
+    _finish_before_abrupt_end(recorded)
     error: str | None = None
     try:
         if config.module:
@@ -46,12 +77,12 @@ def main() -> None:
         sys.excepthook(type(failure), failure, failure.__traceback__)
         sys.exit(1)
     finally:
-        recorder.finish(error)
+        recorded.finish(error)
 
 
 def _run_script(path: str) -> None:
     """As `python path` does; a folder or an archive with a __main__.py is left to runpy."""
-    if not Path(path).is_file() or not path.endswith((".py", ".pyw")):
+    if Path(path).is_dir() or zipfile.is_zipfile(path):
         runpy.run_path(path, run_name="__main__")
         return
     if not sys.flags.safe_path:
@@ -72,13 +103,13 @@ def _run_module(name: str) -> None:
     runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
-def _finish_before_abrupt_end(recorder: Recorder) -> None:
+def _finish_before_abrupt_end(recorded: RecordedScript) -> None:
     """os._exit runs neither `finally` nor `atexit`."""
     leave, pid = os._exit, os.getpid()
 
     def exit_after_finishing(status: int) -> None:
         if os.getpid() == pid:
-            recorder.finish(None if status == 0 else f"os._exit({status})")
+            recorded.finish(None if status == 0 else f"os._exit({status})")
         leave(status)
 
     os._exit = exit_after_finishing  # type: ignore[assignment]

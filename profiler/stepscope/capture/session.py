@@ -36,7 +36,7 @@ class Session:
     def __init__(self, *, with_stack: bool) -> None:
         activities = torch.profiler.supported_activities()
         on_cuda = torch.profiler.ProfilerActivity.CUDA in activities and torch.version.cuda is not None
-        self._profile = torch.profiler.profile(
+        self._profile: torch.profiler.profile | None = torch.profiler.profile(
             activities=list(activities),
             record_shapes=True,
             with_stack=with_stack,
@@ -48,13 +48,21 @@ class Session:
         self.completed: list[int] = []
         self.unfinished: int | None = None
 
+    @property
+    def _active(self) -> torch.profiler.profile:
+        assert self._profile is not None
+        return self._profile
+
     def prepare(self) -> None:
         """Warm the profiler up; what it costs falls into the step before the first recorded one."""
-        self._profile.prepare_trace()
+        self._active.prepare_trace()
 
     def start(self) -> None:
-        """Begin to record."""
-        self._profile.start_trace()
+        """Begin to record. torch notes the process group in the trace now, if there is one: later it may be gone."""
+        profile = self._active
+        profile.start_trace()
+        if not (dist.is_available() and dist.is_initialized()):
+            profile.add_metadata_json("distributedInfo", json.dumps(_distributed_info()))
 
     def begin_step(self, step: int) -> None:
         """Open the window of training step `step`."""
@@ -73,12 +81,11 @@ class Session:
 
     def stop(self) -> None:
         """End the recording, in the middle of a step too."""
-        if not (dist.is_available() and dist.is_initialized()):
-            self._profile.add_metadata_json("distributedInfo", json.dumps(_distributed_info()))
-        self._profile.add_metadata_json(
+        profile = self._active
+        profile.add_metadata_json(
             "stepscope", json.dumps({"recorded_steps": self.completed, "unfinished_step": self.unfinished})
         )
-        self._profile.stop_trace()
+        profile.stop_trace()
 
     def export(self, run_dir: Path, rank: int) -> str:
         """Write the trace into `run_dir` and return its file name; the file is there whole or not at all."""
@@ -86,7 +93,8 @@ class Session:
         plain = run_dir / f".rank{rank}.{os.getpid()}.json"
         packed = plain.with_suffix(".json.gz.part")
         try:
-            self._profile.export_chrome_trace(str(plain))
+            self._active.export_chrome_trace(str(plain))
+            self._profile = None  # the events of a recording fill memory that the script may need
             with plain.open("rb") as source, gzip_ng.open(packed, "wb", compresslevel=COMPRESSION) as target:
                 if self.unfinished is None:
                     shutil.copyfileobj(source, target, 1 << 20)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import platform
 import socket
@@ -9,7 +10,6 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -52,12 +52,16 @@ def wall_clock_ns() -> int:
 
 def versions() -> dict[str, str]:
     """Of Python, numpy, torch and the libraries below it that this process has."""
-    found = {"python": platform.python_version(), "torch": str(torch.__version__), "numpy": np.__version__}
+    found = {
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": importlib.metadata.version("numpy"),
+    }
     if torch.version.cuda is not None:
         found["cuda"] = torch.version.cuda
     if torch.version.hip is not None:
         found["rocm"] = torch.version.hip
-    if torch.cuda.is_available() and dist.is_available() and dist.is_nccl_available():
+    if torch.cuda.is_initialized() and dist.is_available() and dist.is_nccl_available():
         version: Any = torch.cuda.nccl.version()
         found["nccl"] = ".".join(str(part) for part in version)
     return found
@@ -69,8 +73,7 @@ def environment() -> dict[str, str]:
 
 
 def _device() -> str:
-    if not torch.cuda.is_available():
-        return f"cpu ({platform.processor() or platform.machine()})"
-    if not torch.cuda.is_initialized():
-        return "cpu (a GPU is there and not used)"
-    return torch.cuda.get_device_name(torch.cuda.current_device())
+    """The GPU that is in use. Asking for one that is not would start CUDA, with what the script has not set yet."""
+    if torch.cuda.is_initialized():
+        return torch.cuda.get_device_name(torch.cuda.current_device())
+    return f"cpu ({platform.processor() or platform.machine()})"

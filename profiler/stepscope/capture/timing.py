@@ -58,7 +58,7 @@ class StepTimer:
 
 
 def _event() -> torch.cuda.Event | None:
-    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
+    if not torch.cuda.is_initialized():
         return None
     event = torch.cuda.Event(enable_timing=True)
     event.record()

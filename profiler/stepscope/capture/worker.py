@@ -15,6 +15,6 @@ from stepscope.capture.place import enter_own
 
 enter_own()
 
-from stepscope.capture.rank import main  # noqa: E402  # torch, which may open sockets, comes after the move
+from stepscope.capture.rank import main  # noqa: E402  # nothing may open a socket before the move
 
 main()

@@ -17,6 +17,7 @@ print(
             "path0": sys.path[0],
             "package": __package__,
             "spec": __spec__ and __spec__.name,
+            "imported": [name for name in ("torch", "numpy") if name in sys.modules],
             "main": __main__.__dict__ is globals(),
             "sibling": profiler.ANSWER,
             "ours": sorted(name for name in os.environ if name.startswith("STEPSCOPE")),
