@@ -18,6 +18,7 @@ class Draft:
         self._lane: list[int] = []
         self._collective: list[int] = []
         self._shared: list[bool] = []
+        self._context: set[int] = set()
         self._edges: dict[tuple[int, int], tuple[int, Edge, int, int]] = {}
         self.impossible = 0
         """Edges that the measured times contradict (the target came before the source); they were left out."""
@@ -29,6 +30,12 @@ class Draft:
     def point(self, time: int, owner: int, lane: int = NO_EVENT) -> int:
         """A new point of the recording `owner`."""
         return self._add(time, time, owner, lane, NO_EVENT, shared=False)
+
+    def context(self, time: int, owner: int, lane: int) -> int:
+        """A new point at which device work that an earlier step launched was over."""
+        point = self.point(time, owner, lane)
+        self._context.add(point)
+        return point
 
     def transfer(self, begin: int, end: int, owner: int, collective: int, *, shared: bool) -> int:
         """A new point that ends a transfer of a collective; what it waits for must have come by its beginning."""
@@ -84,6 +91,7 @@ class Draft:
             row=columns[:, 3],
             work=np.where(shared, _work_alone(begin, time, shared), (time - begin).astype(np.float64)),
             shared=shared,
+            context=np.isin(np.arange(count), list(self._context)),
             collective=np.array(self._collective, dtype=np.int64),
         )
 

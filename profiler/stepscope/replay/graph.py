@@ -5,52 +5,90 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from stepscope.ranks.pairing import Pairing
+from stepscope.replay.activities import Activities
+from stepscope.replay.blocking import BlockedHost
 from stepscope.replay.change import NOTHING, Change, apply
 from stepscope.replay.draft import Draft
 from stepscope.replay.hosts import Threads, main_thread
 from stepscope.replay.joined import Key, Meetings, clock_shifts
 from stepscope.replay.network import Network
 from stepscope.replay.on_cpu import CpuStep
+from stepscope.replay.on_device import DeviceStep
 from stepscope.trace.recording import Recording
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a replay gave; ns. Both by recording index, for the recordings that have the step."""
+    """What a replay gave; ns, by recording index, for the recordings that have the step.
+
+    wall: the step's window on the host. drained: from its start until the device had done all that the step launched;
+    on a CPU the same as wall. ends: when each rank's part in each collective ended, on the first host's clock.
+    """
 
     wall: dict[int, float]
+    drained: dict[int, float]
     ends: dict[Key, float]
-    """When each rank's part in each collective ended, on the first host's clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepGraph:
     """One step of all recorded ranks.
 
-    measured: by recording, the length of the step's window in ns. impossible: how many expected dependencies the
-    measured times contradicted.
+    measured: by recording, the length of the step's window in ns. borders: its first and last point. drains: the points
+    after which the device has done all that the step launched. impossible: how many expected dependencies the measured
+    times contradicted.
     """
 
     network: Network
     step: int
     measured: dict[int, int]
     borders: dict[int, tuple[int, int]]
+    drains: dict[int, list[int]]
     shifts: dict[int, int]
     leaves: dict[Key, int]
     numbers: dict[Key, int]
     impossible: int
 
-    def replay(self, change: Change = NOTHING) -> Replayed:
-        """The step as it would have been; with nothing changed, as it was."""
-        times = apply(self.network, change, self.numbers, self.shifts).solve()
-        walls = {index: float(times[end] - times[start]) for index, (start, end) in self.borders.items()}
-        return Replayed(walls, {key: float(times[point]) for key, point in self.leaves.items()})
+    def replay(self, change: Change = NOTHING, earlier: dict[int, float] | None = None) -> Replayed:
+        """The step as it would have been; with nothing changed, as it was.
+
+        earlier: by recording, how much earlier than measured the device was done with the steps before; ns.
+        """
+        shift = np.zeros(len(self.shifts))
+        for index, time in (earlier or {}).items():
+            shift[index] = time
+        times = apply(self.network, change, self.numbers, self.shifts).solve(shift)
+        start = {index: times[first] for index, (first, _) in self.borders.items()}
+        wall = {index: float(times[last] - start[index]) for index, (_, last) in self.borders.items()}
+        drained = {
+            index: max((float(times[point] - start[index]) for point in points), default=wall[index])
+            for index, points in self.drains.items()
+        }
+        return Replayed(wall, drained, {key: float(times[point]) for key, point in self.leaves.items()})
+
+    def saved(self, change: Change) -> dict[int, float]:
+        """How much shorter each rank's step would have been, amid steps that were changed in the same way; ns.
+
+        A host that is never blocked runs ahead, and its window says nothing of the device: then the device's time from
+        one step's end to the next's counts. It gains what this step's end gains beyond what it inherits: lateness that
+        the device's idle time would have absorbed in any case is no gain.
+        """
+        as_it_was, once = self.replay(), self.replay(change)
+        inherited = {index: as_it_was.drained[index] - once.drained[index] for index in self.measured}
+        again = self.replay(change, inherited) if self.network.context.any() else once
+        gained = {}
+        for index in self.measured:
+            host = as_it_was.wall[index] - once.wall[index]
+            device = as_it_was.drained[index] - again.drained[index] - inherited[index]
+            gained[index] = max(host, device) if self.drains[index] else host
+        return gained
 
     def cost(self) -> dict[int, float]:
         """What communication cost each rank: the step less the same step with every transfer taking no time; ns."""
-        without = self.replay(Change(transfers=dict.fromkeys(self.numbers, 0.0)))
-        return {index: self.measured[index] - wall for index, wall in without.wall.items()}
+        return self.saved(Change(transfers=dict.fromkeys(self.numbers, 0.0)))
 
 
 def build(recordings: Sequence[Recording], pairing: Pairing, step: int) -> StepGraph | None:
@@ -59,7 +97,9 @@ def build(recordings: Sequence[Recording], pairing: Pairing, step: int) -> StepG
     shifts = clock_shifts(recordings, pairing)
     meetings = Meetings(draft, shifts)
     meetings.draw(recordings, pairing, step)
-    borders, measured = {}, {}
+    borders: dict[int, tuple[int, int]] = {}
+    measured: dict[int, int] = {}
+    drains: dict[int, list[int]] = {}
     for index, recording in enumerate(recordings):
         window = next((w for w in recording.steps.windows if w.number == step), None)
         main = main_thread(recording.trace, (window.start, window.end)) if window else None
@@ -69,7 +109,14 @@ def build(recordings: Sequence[Recording], pairing: Pairing, step: int) -> StepG
         borders[index] = (threads.at(main, window.start), threads.at(main, window.end))
         measured[index] = window.end - window.start
         mine = [ends for ends in meetings.ends.values() if ends.owner == index]
-        CpuStep(draft, threads, recording, window).draw(index, mine)
+        if recording.device == "cpu":
+            CpuStep(draft, threads, recording, window).draw(index, mine)
+            drains[index] = []
+        else:
+            device = DeviceStep(draft, index, shifts[index], Activities.of(recording.trace, window))
+            device.draw(threads, {ends.op.row: ends for ends in mine})
+            BlockedHost(draft, threads, recording.trace, window, device).draw(main)
+            drains[index] = device.drained
         threads.join()
     if not borders:
         return None
@@ -78,6 +125,7 @@ def build(recordings: Sequence[Recording], pairing: Pairing, step: int) -> StepG
         step=step,
         measured=measured,
         borders=borders,
+        drains=drains,
         shifts=dict(enumerate(shifts)),
         leaves={key: ends.leave for key, ends in meetings.ends.items()},
         numbers=meetings.numbers,

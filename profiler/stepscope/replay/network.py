@@ -38,7 +38,9 @@ class Edge(IntEnum):
     """A device activity that waits for another stream."""
     BLOCK = 7
     """A host thread that waits for a collective or for the device."""
-    HANDOFF = 8
+    READY = 8
+    """From the work that a collective's data comes from to the collective."""
+    HANDOFF = 9
     """Between a thread that calls backward and the autograd engine's own."""
 
 
@@ -65,12 +67,17 @@ class Network:
     """By point: ns of transfer that end at it, at the full rate of its link; 0 elsewhere."""
     shared: NDArray[np.bool_]
     """By point: whether its transfer shares the one link with the others."""
+    context: NDArray[np.bool_]
+    """By point: the end of device work that an earlier step launched."""
     collective: NDArray[np.int64]
     """By point that ends a transfer, the number of its collective, else NO_EVENT."""
 
-    def solve(self) -> NDArray[np.float64]:
-        """When each point comes, in ns; shape (points,)."""
-        return _Pass(self).run()
+    def solve(self, earlier: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """When each point comes, in ns; shape (points,).
+
+        earlier: by recording, how much earlier the work of earlier steps was over than it was measured; ns.
+        """
+        return _Pass(self, earlier).run()
 
     def with_edges(self, more: list[tuple[int, int, int, Edge]]) -> Network:
         """A copy with further edges (source, target, lag, kind), which are about no event."""
@@ -141,7 +148,7 @@ class _Link:
 class _Pass:
     """One forward pass in topological order."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, earlier: NDArray[np.float64] | None) -> None:
         self._count = len(network.time)
         order = np.argsort(network.source, kind="stable")
         self._first = np.searchsorted(network.source[order], np.arange(self._count + 1)).tolist()
@@ -150,7 +157,10 @@ class _Pass:
         self._open: list[int] = np.bincount(network.target, minlength=self._count).tolist()
         roots = np.flatnonzero(np.array(self._open) == 0)
         self._earliest = np.full(self._count, -np.inf)
-        self._earliest[roots] = network.time[roots] - network.residual[roots]
+        self._earliest[roots] = network.time[roots]
+        if earlier is not None:
+            moved = roots[network.context[roots]]
+            self._earliest[moved] -= earlier[network.point_owner[moved]]
         self._stack: list[int] = roots.tolist()
         self._residual: list[int] = network.residual.tolist()
         self._work: list[float] = network.work.tolist()

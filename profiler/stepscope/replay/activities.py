@@ -1,0 +1,83 @@
+"""The device activities of one step and of what was still running when it began, with the calls that launched them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.trace import host
+from stepscope.trace.columns import NO_ID, Category, Trace
+from stepscope.trace.recording import NO_TIME
+from stepscope.trace.steps import Window
+
+_DEVICE = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
+
+
+@dataclass(frozen=True, slots=True)
+class Activities:
+    """Device activities as columns, sorted by start; times in ns on the recording's clock.
+
+    call: the row of the runtime call that launched it, or NO_ROW. mine: whether the step launched it; the others are
+    what earlier steps left behind.
+    """
+
+    row: NDArray[np.int64]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    stream: NDArray[np.int64]
+    call: NDArray[np.int64]
+    launch: NDArray[np.int64]
+    thread: NDArray[np.int64]
+    mine: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    @classmethod
+    def of(cls, trace: Trace, window: Window) -> Activities:
+        """Those that the window launched, those launched before that were not over at its start, and the last of every
+        stream before it.
+        """
+        events = trace.events
+        rows = np.flatnonzero(np.isin(events.category, _DEVICE))
+        rows = rows[np.argsort(events.start[rows], kind="stable")]
+        call = _calls_of(trace, rows)
+        known = call != host.NO_ROW
+        launch = np.where(known, events.start[call], NO_TIME)
+        mine = known & (launch >= window.start) & (launch < window.end)
+        stream = events.stream[rows] + (events.device[rows].astype(np.int64) + 1) * (1 << 20)
+        before = ~mine & (events.start[rows] < window.end) & (launch < window.start)
+        keep = mine | (before & (events.end[rows] > window.start)) | _last_of_each(stream, before)
+        return cls(
+            row=rows[keep],
+            start=events.start[rows][keep],
+            end=events.end[rows][keep],
+            stream=stream[keep],
+            call=call[keep],
+            launch=launch[keep],
+            thread=host.threads_of(trace)[call[keep]],
+            mine=mine[keep],
+        )
+
+
+def _last_of_each(stream: NDArray[np.int64], among: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    places = np.flatnonzero(among)
+    last = np.zeros(len(stream), dtype=np.bool_)
+    _, back = np.unique(stream[places][::-1], return_index=True)
+    last[places[len(places) - 1 - back]] = True
+    return last
+
+
+def _calls_of(trace: Trace, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each activity, the row of its runtime call by correlation id."""
+    events = trace.events
+    calls = np.flatnonzero((events.category == Category.RUNTIME) & (events.correlation != NO_ID))
+    calls = calls[np.argsort(events.correlation[calls], kind="stable")]
+    if not len(calls):
+        return np.full(len(rows), host.NO_ROW, dtype=np.int64)
+    wanted = events.correlation[rows]
+    index = np.minimum(np.searchsorted(events.correlation[calls], wanted), len(calls) - 1)
+    found = (events.correlation[calls[index]] == wanted) & (wanted != NO_ID)
+    return np.where(found, calls[index], host.NO_ROW)
