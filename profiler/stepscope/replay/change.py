@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stepscope import intervals as iv
 from stepscope.replay.joined import Key
-from stepscope.replay.network import NO_EVENT, Edge, Network
+from stepscope.replay.network import Edge, Network
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +32,8 @@ class Change:
     unwaited: collectives, blocking calls or waiting kernels whose wait edges are taken out.
     activities: factor on the time that device activities run.
     segments: what becomes of stretches of host threads.
-    launched: for a collective, when it is launched instead, as the measured time of its readiness on its recording's
-        clock; the graph moves that moment with what comes before it.
+    launched: for a collective, the measured moment on its recording's clock at which it is launched instead, such as
+        that of its last gradient; the moment moves with what comes before it.
     ignored: recordings that no collective waits for: a straggler that isn't one.
     """
 
@@ -110,24 +109,27 @@ def _launched(network: Network, change: Change, shifts: Mapping[int, int]) -> Ne
     more: list[tuple[int, int, int, Edge]] = []
     for (owner, row), ready in change.launched.items():
         about = (network.owner == owner) & (network.row == row)
-        start = np.flatnonzero(about & np.isin(network.kind, (Edge.LAUNCH, Edge.WAIT)))
+        start = np.flatnonzero(about & np.isin(network.kind, (Edge.READY, Edge.LAUNCH)))
         if not len(start):
             continue
-        anchor = _anchor(network, start, owner, ready + shifts[owner])
+        # Where the data comes from a stream, the moment is one of that stream, else of the launching thread.
+        known_by = start[np.argmax(network.kind[start])]
+        anchor = _anchor(network, known_by, ready + shifts[owner])
         if anchor is not None:
             dropped[start] = True
-            lag = ready + shifts[owner] - int(network.time[anchor])
-            more.append((anchor, int(network.target[start[0]]), lag, Edge.LAUNCH))
+            after = ready + shifts[owner] - int(network.time[anchor])
+            more.append(
+                (anchor, int(network.target[known_by]), after + int(network.lag[known_by]), Edge.LAUNCH)
+            )
     return network.without_edges(dropped).with_edges(more) if more else network
 
 
-def _anchor(network: Network, edges: NDArray[np.int64], owner: int, moment: int) -> int | None:
-    """The last point before a moment on the stream or thread that a collective's start depended on."""
-    waits = edges[network.kind[edges] == Edge.WAIT]
-    lane = network.lane[network.source[waits[0] if len(waits) else edges[0]]]
-    there = (network.point_owner == owner) & (network.lane == lane) & (network.time <= moment)
-    found = np.flatnonzero(there)
-    return int(found[np.argmax(network.time[found])]) if lane != NO_EVENT and len(found) else None
+def _anchor(network: Network, edge: int, moment: int) -> int | None:
+    """The last point before a moment on the stream or thread that an edge comes from."""
+    source = network.source[edge]
+    there = (network.point_owner == network.point_owner[source]) & (network.lane == network.lane[source])
+    found = np.flatnonzero(there & (network.time <= moment))
+    return int(found[np.argmax(network.time[found])]) if len(found) else None
 
 
 def _dropped(network: Network, change: Change) -> Network:
