@@ -72,6 +72,9 @@ def _collective(one: Collective) -> Iterable[Text]:
     yield Text(f"{one.name}: time = {one.hops} alpha + {one.volume:.4g} S/B", "bold")
     if one.fit is not None:
         yield Text(f"  {_figures(one.fit)}")
+        if one.fit.floor_us is not None:
+            start = _size(one.fit.fitted_from_bytes)
+            yield Text(f"  fitted from {start} on; short operations take {_short(one.fit.floor_us)} us")
         if one.fit.valid_bytes is not None:
             low, high = (_size(value) for value in one.fit.valid_bytes)
             yield Text(f"  within {100 * one.fit.tolerance:.0f} % from {low} to {high}")

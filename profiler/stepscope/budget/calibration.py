@@ -1,9 +1,12 @@
 """From measured times of collectives to alpha and B: a robust fit with intervals, and where it does not hold.
 
-The model is the ring's, for each collective with its own factors: `t = hops alpha + volume S/B`. Errors are relative, so that
-1 KiB counts as much as 256 MiB, and sizes of another regime (a protocol switch, a fixed cost) lose their weight: iteratively
-reweighted least squares, Huber's weights first, then Tukey's biweight (Huber and Ronchetti, "Robust Statistics", 2nd edition
-2009, chapter 7).
+The model is the ring's, for each collective with its own factors, and a floor that no short operation goes below:
+`t = max(floor, hops alpha + volume S/B)`. On a plain network the floor adds nothing. Where latency and transfer overlap, or a
+library sends short messages another way, one alpha can't serve both ends: then alpha and B are those of the large sizes, which
+gradients have, and the floor is measured on the small ones.
+
+Errors are relative, so that no size outvotes the others, and sizes that do not fit lose their weight: iteratively reweighted
+least squares with Huber's weights, then Tukey's biweight (Huber and Ronchetti, "Robust Statistics", 2nd edition 2009, ch. 7).
 """
 
 from __future__ import annotations
@@ -21,6 +24,12 @@ Array = NDArray[np.float64]
 
 TOLERANCE = 0.10
 """The fit holds at a size if it is off by no more."""
+
+CLOSE, MOST = 0.05, 0.8
+"""The line is fitted to all sizes from some size on: the most for which so large a share of them is so close to it."""
+
+DOMINATED = 0.5
+"""A size says what the floor is where the line explains less than this share of its time."""
 
 LEAST_SIZES = 3
 RESAMPLES = 400
@@ -72,30 +81,30 @@ def calibrate(collective: str, ranks: int, samples: Sequence[Sample], left_out: 
     times = [np.asarray(sample.seconds, dtype=np.float64) for sample in samples]
     sizes = np.array([sample.bytes for sample in samples], dtype=np.float64)
     medians = np.array([np.median(time) for time in times])
-    line, remarks = None, []
-    if len(samples) < LEAST_SIZES:
-        remarks.append(f"no fit: it needs {LEAST_SIZES} sizes or more")
+    model, remarks = None, []
+    start, line = regime(hops, volume * sizes, medians)
+    if line is None:
+        remarks.append(
+            f"no fit: it needs {LEAST_SIZES} sizes or more, on which time grows; measure larger ones"
+        )
     else:
-        line = fit_line(hops, volume * sizes, medians)
-        if line is None:
-            remarks.append(
-                "no fit: time does not grow with size here, so there is no bandwidth; measure larger sizes"
-            )
-    model = None if line is None else hops * line.alpha + volume * sizes * line.per_byte
-    residuals = None if model is None else model / medians - 1
+        floor = floor_of(hops, volume * sizes, medians, line)
+        model = np.maximum(floor or 0, hops * line.alpha + volume * sizes * line.per_byte)
     fit = None
-    if line is not None and residuals is not None:
-        low, high = intervals(hops, volume * sizes, times)
-        valid = valid_range(residuals)
+    if line is not None and model is not None:
+        low, high = intervals(hops, volume * sizes[start:], times[start:])
+        valid = valid_range(model / medians - 1)
         fit = Fit(
             alpha_us=line.alpha * 1e6,
             alpha_us_interval=(low.alpha * 1e6, high.alpha * 1e6),
             bandwidth_gb_per_s=1e-9 / line.per_byte,
             bandwidth_gb_per_s_interval=(1e-9 / high.per_byte, 1e-9 / low.per_byte),
+            floor_us=None if floor is None else floor * 1e6,
+            fitted_from_bytes=samples[start].bytes,
             valid_bytes=None if valid is None else (samples[valid[0]].bytes, samples[valid[1]].bytes),
             tolerance=TOLERANCE,
         )
-        remarks.extend(where_it_fails([sample.bytes for sample in samples], residuals, valid))
+        remarks.extend(where_it_fails([sample.bytes for sample in samples], model / medians - 1, valid))
     if left_out is not None:
         remarks.append(f"{binary(left_out)} and more were left out: they would have taken too long here")
     points = [
@@ -128,6 +137,30 @@ def fit_line(hops: int, carried: Array, seconds: Array) -> Line | None:
     """
     alpha, per_byte = _fit(hops, carried, seconds[None, :])
     return Line(float(alpha[0]), float(per_byte[0])) if per_byte[0] > 0 else None
+
+
+def regime(hops: int, carried: Array, seconds: Array) -> tuple[int, Line | None]:
+    """The first size of those that one line serves up to the largest, and that line; see CLOSE. None where there is no line."""
+    best: tuple[float, int, Line | None] = (-1.0, 0, None)
+    for start in range(max(1, len(seconds) - LEAST_SIZES + 1)):
+        if len(seconds) < LEAST_SIZES:
+            break
+        line = fit_line(hops, carried[start:], seconds[start:])
+        if line is None:
+            continue
+        close = np.abs((hops * line.alpha + carried[start:] * line.per_byte) / seconds[start:] - 1) <= CLOSE
+        share = float(close.mean())
+        if share >= MOST and close[-1]:
+            return start, line
+        best = max(best, (share, start, line), key=lambda one: one[0])
+    return best[1], best[2]
+
+
+def floor_of(hops: int, carried: Array, seconds: Array, line: Line) -> float | None:
+    """The median time of the sizes that the line explains the lesser part of; None where there are none."""
+    explained = (hops * line.alpha + carried * line.per_byte) / seconds
+    short = seconds[explained < DOMINATED]
+    return float(np.median(short)) if len(short) else None
 
 
 def intervals(hops: int, carried: Array, times: Sequence[Array]) -> tuple[Line, Line]:

@@ -36,12 +36,16 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fit(msgspec.Struct, frozen=True, kw_only=True):
-    """`time = hops alpha + volume bytes / B`, with 95 % bootstrap intervals over the repetitions."""
+    """`time = max(floor, hops alpha + volume bytes / B)`, with 95 % bootstrap intervals over the repetitions."""
 
     alpha_us: float
     alpha_us_interval: tuple[float, float]
     bandwidth_gb_per_s: float
     bandwidth_gb_per_s_interval: tuple[float, float]
+    floor_us: float | None
+    """What short operations take, if that is more than the line says for them."""
+    fitted_from_bytes: int
+    """alpha and B are fitted to the sizes from here on."""
     valid_bytes: tuple[int, int] | None
     """The sizes from and to which the residual is at most `tolerance`; None where that is no range."""
     tolerance: float
@@ -64,7 +68,8 @@ class Collective(msgspec.Struct, frozen=True, kw_only=True):
         """How long the fit says that an operation on so many bytes takes. There must be a fit."""
         assert self.fit is not None
         transfer = size * self.volume / Rate.from_gb_per_s(self.fit.bandwidth_gb_per_s)
-        return self.hops * Time.from_us(self.fit.alpha_us) + transfer
+        line = self.hops * Time.from_us(self.fit.alpha_us) + transfer
+        return max(line, Time.from_us(self.fit.floor_us or 0.0))
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):

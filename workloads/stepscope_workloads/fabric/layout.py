@@ -36,9 +36,10 @@ SETTINGS = {
 """Sysctls of each namespace, below /proc/sys/net."""
 
 _RECEIVE_BUFFER = "4096 131072 8388608"
-_LEAST_SEND_BUFFER, _USUAL_SEND_BUFFER, _MOST_SEND_BUFFER = 4096, 65536, 8388608
+"""Least, first and most, as the kernel's own; written so that no setting of the machine matters."""
+_LEAST_SEND_BUFFER, _FIRST_SEND_BUFFER, _MOST_SEND_BUFFER = 4096, 65536, 8388608
 UPLINK_QUEUE_S = 0.01
-"""What one connection may have waiting for an uplink. A rank's own link needs no bound: the kernel keeps that queue short."""
+"""What one connection may have waiting for an uplink."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +66,15 @@ class Layout:
         return SWITCH if self.uplink is None else f"node{rank // self.ranks_per_node}"
 
     def settings(self) -> dict[str, str]:
-        """The sysctls of each rank's namespace: SETTINGS, and buffers that bound what waits for an uplink."""
+        """The sysctls of each rank's namespace: SETTINGS, and bounds of what waits for a link or an uplink."""
         most = _MOST_SEND_BUFFER
         if self.uplink is not None:
-            most = min(most, max(4 * _USUAL_SEND_BUFFER, round(self.uplink.rate / 8 * UPLINK_QUEUE_S)))
+            most = min(most, max(4 * _FIRST_SEND_BUFFER, round(self.uplink.rate / 8 * UPLINK_QUEUE_S)))
         return {
             **SETTINGS,
             "ipv4/tcp_rmem": _RECEIVE_BUFFER,
-            "ipv4/tcp_wmem": f"{_LEAST_SEND_BUFFER} {_USUAL_SEND_BUFFER} {most}",
+            "ipv4/tcp_limit_output_bytes": str(self.link.backlog_bytes),
+            "ipv4/tcp_wmem": f"{_LEAST_SEND_BUFFER} {_FIRST_SEND_BUFFER} {most}",
         }
 
     def switch_links(self, namespaces: list[str]) -> Iterator[str]:

@@ -20,8 +20,10 @@ LOWEST, HIGHEST = 1_000_000, 100_000_000_000
 
 PACKET_TIME_S = 100e-6
 """How long a link may be busy with one packet of the sender's stack: packets are merged up to this, to save processor time."""
-BURST_TIME_S = 200e-6
+BURST_TIME_S = 100e-6
 """What a link may catch up on after its timer was late. As much of a message after a pause passes at once, so it is short."""
+BACKLOG_TIME_S = 500e-6
+"""What the sender's stack may have waiting for its own link: acknowledgements wait behind it, and so do short messages."""
 QUEUE_TIME_S = 0.25
 """Room before a port drops: the senders' windows, not this, keep queues short."""
 
@@ -77,6 +79,11 @@ class Shape:
     def burst_bytes(self) -> int:
         """The bucket: one packet, and what timers may be late by."""
         return self.segments * FRAME + max(FRAME, round(self.rate / 8 * BURST_TIME_S))
+
+    @property
+    def backlog_bytes(self) -> int:
+        """What one connection may have waiting at the sender; four packets at least, for the link never to run dry."""
+        return max(4 * self.segments * FRAME, round(self.rate / 8 * BACKLOG_TIME_S))
 
     @property
     def limit_bytes(self) -> int:
