@@ -135,7 +135,7 @@ def fit_line(hops: int, carried: Array, seconds: Array) -> Line | None:
 
     carried: bytes that pass a rank's link, (sizes,). seconds: (sizes,), above 0.
     """
-    alpha, per_byte = _fit(hops, carried, seconds[None, :])
+    alpha, per_byte = _fit(hops, carried, seconds[None, :], np.ones((1, len(seconds))))
     return Line(float(alpha[0]), float(per_byte[0])) if per_byte[0] > 0 else None
 
 
@@ -164,23 +164,28 @@ def floor_of(hops: int, carried: Array, seconds: Array, line: Line) -> float | N
 
 
 def intervals(hops: int, carried: Array, times: Sequence[Array]) -> tuple[Line, Line]:
-    """Ends of the bootstrap intervals of alpha and 1/B; each size's repetitions are drawn anew. Seeded."""
+    """Ends of the bootstrap intervals of alpha and 1/B: the sizes are drawn anew, and each one's repetitions. Seeded."""
     random = np.random.default_rng(SEED)
     drawn = np.stack(
         [np.median(random.choice(time, size=(RESAMPLES, len(time))), axis=1) for time in times], axis=1
     )
-    alpha, per_byte = _fit(hops, carried, drawn)
+    shares = np.full(len(times), 1 / len(times))
+    counts = random.multinomial(len(times), shares, size=RESAMPLES).astype(np.float64)
+    enough = np.count_nonzero(counts, axis=1) > 1  # a line through one size is none
+    alpha, per_byte = _fit(hops, carried, drawn[enough], counts[enough])
     ends = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
     alphas = np.quantile(alpha, ends)
     inverses = np.quantile(per_byte, ends)
     return Line(float(alphas[0]), float(inverses[0])), Line(float(alphas[1]), float(inverses[1]))
 
 
-def _fit(hops: int, carried: Array, seconds: Array) -> tuple[Array, Array]:
-    """The robust fit of many draws at once: seconds (draws, sizes) to alpha and 1/B (draws,), neither below 0."""
+def _fit(hops: int, carried: Array, seconds: Array, counts: Array) -> tuple[Array, Array]:
+    """The robust fit of many draws at once: seconds (draws, sizes) to alpha and 1/B (draws,), neither below 0.
+
+    counts: how often each draw has each size.
+    """
     latency, transfer = hops / seconds, carried / seconds
-    weights = np.ones_like(seconds)
-    alpha, per_byte = _weighted(latency, transfer, weights)
+    alpha, per_byte = _weighted(latency, transfer, counts)
     for step in range(_ROUNDS):
         errors = np.abs(alpha[:, None] * latency + per_byte[:, None] * transfer - 1)
         scale = np.maximum(1.4826 * np.median(errors, axis=1, keepdims=True), _LEAST_SCALE)
@@ -189,7 +194,7 @@ def _fit(hops: int, carried: Array, seconds: Array) -> tuple[Array, Array]:
             weights = np.minimum(1, _HUBER / np.maximum(relative, 1e-12))
         else:
             weights = np.square(np.maximum(1 - np.square(relative / _BIWEIGHT), 0))
-        alpha, per_byte = _weighted(latency, transfer, weights)
+        alpha, per_byte = _weighted(latency, transfer, counts * weights)
     return alpha, per_byte
 
 
