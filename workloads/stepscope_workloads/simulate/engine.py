@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 
 from stepscope_workloads.simulate.causes import Contention, SingleHardwareQueue, SlowLink
@@ -52,22 +52,20 @@ class _Meeting:
     root: int = UNKNOWN
 
 
-def execute(job: Job) -> list[Execution]:
-    """Run a job; one execution a rank."""
-    programs = programs_of(job)
-    run = _Run(job, programs)
-    return run.finish()
+def execute(job: Job, measured: Sequence[Execution] = ()) -> list[Execution]:
+    """Run a job; one execution a rank. measured: take every kernel's time from these executions of the same program."""
+    return _Run(job, programs_of(job), measured).finish()
 
 
-def execute_without_wire(job: Job) -> list[Execution]:
-    """The same job with every transfer at zero time and nothing else changed."""
-    return execute(replace(job, fabric=NO_WIRE))
+def execute_without_wire(job: Job, measured: Sequence[Execution]) -> list[Execution]:
+    """The same job with every transfer at zero time and nothing else changed: kernels take as long as measured."""
+    return execute(replace(job, fabric=NO_WIRE), measured)
 
 
 class _Run:
     """All ranks of one job under way."""
 
-    def __init__(self, job: Job, programs: list[Program]) -> None:
+    def __init__(self, job: Job, programs: list[Program], measured: Sequence[Execution]) -> None:
         self._job = job
         first = programs[0]
         self._meetings = [_Meeting(transfer_of(job, first.tasks[index])) for index in first.collectives]
@@ -76,7 +74,10 @@ class _Run:
         self.executions = [_blank(rank, program) for rank, program in enumerate(programs)]
         self._waiting: dict[int, list[int]] = {}
         self._ready = deque(range(job.ranks))
-        self._coroutines = [_Rank(self, job, one).run() for one in self.executions]
+        self._coroutines = [
+            _Rank(self, job, one, measured[rank] if measured else None).run()
+            for rank, one in enumerate(self.executions)
+        ]
 
     def finish(self) -> list[Execution]:
         """Run every rank to its end."""
@@ -160,8 +161,8 @@ _Needs = Generator[int, None, None]
 class _Rank:
     """One rank under way."""
 
-    def __init__(self, run: _Run, job: Job, execution: Execution) -> None:
-        self._run, self._job, self._one = run, job, execution
+    def __init__(self, run: _Run, job: Job, execution: Execution, measured: Execution | None) -> None:
+        self._run, self._job, self._one, self._measured = run, job, execution, measured
         self._number = {task: k for k, task in enumerate(execution.program.collectives)}
         self._in_order = job.cause(SingleHardwareQueue) is not None
         contention = job.cause(Contention)
@@ -206,6 +207,8 @@ class _Rank:
         if task.kind == COLLECTIVE:
             self._running.append(number)
             self._run.arrive(one.rank, self._number[number], start)
+        elif self._measured:
+            one.end[number] = start + self._measured.end[number] - self._measured.start[number]
         elif task.is_compute and self._slower > 1.0:
             one.end[number] = yield from self._end_beside_collectives(number, start)
         else:

@@ -44,6 +44,9 @@ _DEVICE = {
     "numSms": 132,
 }
 
+_OPERATORS_ONLY = ("Global rank start", "Global rank stride")
+"""Arguments of `record_param_comms` that Kineto does not copy onto kernels."""
+
 Event = dict[str, Any]
 
 
@@ -69,6 +72,7 @@ class _Document:
         self._tid = {MAIN: self._pid, AUTOGRAD: self._pid + 500}
         self._open: list[int] = []
         self._launch_of: dict[int, tuple[int, int]] = {}
+        self._twins: dict[tuple[int, int], tuple[int, int]] = {}
 
     def build(self) -> dict[str, Any]:
         job, rank = self._job, self._one.rank
@@ -90,7 +94,12 @@ class _Document:
             "host_name": f"node{job.host_of(rank)}",
             "displayTimeUnit": "ms",
             "baseTimeNanoseconds": BASE_NS,
-            "traceEvents": [*self._host_events(), *self._device_events(), *self._closing()],
+            "traceEvents": [
+                *self._host_events(),
+                *self._device_events(),
+                *self._annotations_on_the_device(),
+                *self._closing(),
+            ],
         }
 
     def _ts(self, time: int) -> int:
@@ -133,8 +142,30 @@ class _Document:
         if call.task is not None:
             yield from self._flow(row, times[0], correlation, "s")
             self._launch_of[call.task] = (correlation, external)
+            self._stretch_twins(call.task, call.thread)
         elif self._job.sync_events and call.name in _SYNC_ROWS:
             yield self._sync_row(call, times, correlation)
+
+    def _stretch_twins(self, number: int, thread: str) -> None:
+        """Annotations that are open on the launching thread cover the task on the device."""
+        stream = self._one.program.tasks[number].stream
+        times = (self._one.start[number], self._one.end[number])
+        for begin in self._open:
+            one = self._one.program.instructions[begin]
+            if isinstance(one, Begin) and one.category == "user_annotation" and one.thread == thread:
+                start, end = self._twins.get((begin, stream), times)
+                self._twins[begin, stream] = (min(start, times[0]), max(end, times[1]))
+
+    def _annotations_on_the_device(self) -> Iterator[Event]:
+        """Kineto's GPU copies of annotations: from the first to the last activity that the annotation's thread launched.
+
+        That of `ProfilerStep#k` knows nothing of backward, which another thread launched.
+        """
+        for (begin, stream), times in self._twins.items():
+            one = self._one.program.instructions[begin]
+            assert isinstance(one, Begin)
+            twin = self._span("gpu_user_annotation", one.name, (self._device, stream), times)
+            yield {**twin, "args": {"External id": begin + 1}}
 
     def _external(self, k: int) -> int:
         """The innermost operator that is open; user annotations and Python frames have ids of their own."""
@@ -177,8 +208,6 @@ class _Document:
             args |= {"correlation": correlation, **_details(task, times[1] - times[0])}
             if task.exchange is not None:
                 args |= self._arguments_of(external)
-                twin = self._span("gpu_user_annotation", task.exchange.annotation, row, times)
-                yield {**twin, "args": {"External id": external}}
             yield {**self._span(category, task.name, row, times), "args": args}
             yield from self._flow(row, times[0], correlation, "f")
 
@@ -186,7 +215,7 @@ class _Document:
         """Kineto copies `record_param_comms`' arguments onto the kernels that it launched."""
         params = self._one.program.instructions[external - 1]
         assert isinstance(params, Begin)
-        return params.args
+        return {name: value for name, value in params.args.items() if name not in _OPERATORS_ONLY}
 
     def _closing(self) -> Iterator[Event]:
         """Names of rows, and the two marks of the recording's window."""

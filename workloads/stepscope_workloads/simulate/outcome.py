@@ -14,6 +14,7 @@ from stepscope_workloads.simulate import kineto
 from stepscope_workloads.simulate.engine import Execution, execute, execute_without_wire
 from stepscope_workloads.simulate.job import Job
 from stepscope_workloads.simulate.program import Begin, End
+from stepscope_workloads.simulate.schedule import Schedule, schedules
 from stepscope_workloads.simulate.truth import RankTruth, collectives, stragglers
 
 _TO_SPEED = 1
@@ -33,7 +34,11 @@ class Simulation:
 
     @cached_property
     def _without_wire(self) -> list[Execution]:
-        return execute_without_wire(self.job)
+        return execute_without_wire(self.job, self.executions)
+
+    @cached_property
+    def _schedules(self) -> dict[int, Schedule]:
+        return schedules(self.job, self.executions)
 
     def truth(self) -> dict[str, Any]:
         """Every figure; times in ns. A rank's own are on its host's clock, durations of steps are true time."""
@@ -71,7 +76,7 @@ class Simulation:
 
     def _rank(self, rank: int) -> dict[str, Any]:
         one, free = self.executions[rank], self._without_wire[rank]
-        read, windows = RankTruth(self.job, one), host_windows(one)
+        read, windows = RankTruth(self.job, one, self._schedules), host_windows(one)
         took, took_free = step_times(one), step_times(free)
         wall_free = host_windows(free)
         steps = [

@@ -17,6 +17,7 @@ from typing import Any
 from stepscope_workloads.simulate.engine import Execution, time_alone, transfer_of
 from stepscope_workloads.simulate.job import Job
 from stepscope_workloads.simulate.program import BACKWARD, Exchange, Program, Task
+from stepscope_workloads.simulate.schedule import Schedule, schedules
 
 SYNCHRONISING = frozenset({"all_reduce", "all_gather", "reduce_scatter"})
 PARTS = (
@@ -58,19 +59,12 @@ class _Cover:
         return bisect_right(self.edges, instant) % 2 == 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Ideal:
-    """The schedule in which every bucket starts when it is ready and the one before is over."""
-
-    last_start: int
-    end: int
-
-
 class RankTruth:
     """The truth of one rank, its own clock applied."""
 
-    def __init__(self, job: Job, execution: Execution) -> None:
-        self._job, self._one = job, execution
+    def __init__(self, job: Job, execution: Execution, together: dict[int, Schedule]) -> None:
+        self._job, self._one, self._together = job, execution, together
+        self._alone = schedules(job, [execution])
         self._read = job.clock_of(execution.rank).read
         tasks = execution.program.tasks
         self._compute = sorted(
@@ -92,16 +86,15 @@ class RankTruth:
             if self._is(k, number) and self._phase(k) == BACKWARD
         ]
         gradients = [one for one in transfers if one.gradient]
-        ideal = self._ideal(number, gradients)
         figures: dict[str, Any] = {
             "step": number,
             **self._overlap([(one.start, one.end) for one in transfers], _Cover(backward)),
-            "waterfall_ns": self._waterfall(transfers, backward, ideal),
+            "waterfall_ns": self._waterfall(transfers, backward, self._together.get(number)),
             "contention_ns": self._contention(number),
         }
-        if ideal:
+        if gradients:
             wire = self._overlap([(one.wire, one.end) for one in gradients], _Cover(backward))
-            floor = max(0, ideal.end - max(end for _, end in backward))
+            floor = max(0, self._read(self._alone[number].end) - max(end for _, end in backward))
             grad = self._overlap([(one.start, one.end) for one in gradients], _Cover(backward))
             grad |= {"floor_ns": floor, "excess_ns": max(0, grad["exposed_ns"] - floor)}
             grad["wire_ns"] = wire.pop("comm_ns")
@@ -143,7 +136,7 @@ class RankTruth:
         return found
 
     def _waterfall(
-        self, transfers: Sequence[_Transfer], backward: Sequence[tuple[int, int]], ideal: _Ideal | None
+        self, transfers: Sequence[_Transfer], backward: Sequence[tuple[int, int]], schedule: Schedule | None
     ) -> dict[str, int]:
         """Every exposed instant under the first name that fits it."""
         comm = _Cover((one.start, one.end) for one in transfers)
@@ -152,7 +145,9 @@ class RankTruth:
         first, last = (backward[0][0], max(end for _, end in backward)) if backward else (0, 0)
         spans = [(one.start, one.end) for one in transfers]
         own = [first, last, *moving.edges, *outside.edges, *self._launch]
-        own += [ideal.last_start, ideal.end] if ideal else []
+        over = self._read(schedule.end) if schedule else last
+        last_wire = self._read(schedule.last_start) if schedule else last
+        own += [last_wire, over]
         found = dict.fromkeys(PARTS, 0)
         for x, y in pairwise(_edges(spans, own, self._everything.edges)):
             if x not in comm or x in self._everything:
@@ -163,8 +158,8 @@ class RankTruth:
                 name = "outside_backward"
             elif first <= x < last:
                 name = "host_starved" if x < self._next_launch(x) else "device_blocked"
-            elif x >= last and ideal:
-                name = "late_launch" if x >= ideal.end else "queue" if x < ideal.last_start else "tail"
+            elif x >= last and schedule:
+                name = "late_launch" if x >= over else "queue" if x < last_wire else "tail"
             else:
                 name = "unattributed"
             found[name] += y - x
@@ -174,20 +169,6 @@ class RankTruth:
         """When the next compute to start after an idle instant was launched."""
         _, _, task = self._compute[bisect_right(self._starts, instant)]
         return self._launch[task]
-
-    def _ideal(self, step: int, gradients: Sequence[_Transfer]) -> _Ideal | None:
-        """The buckets in order, each from when it is ready and the one before is over."""
-        found = None
-        for one in sorted(gradients, key=lambda one: one.bucket or 0):
-            ready = self._ready(one.bucket, step)
-            start = max(ready, found.end) if found else ready
-            found = _Ideal(start, start + one.end - one.wire)
-        return found
-
-    def _ready(self, bucket: int | None, step: int) -> int:
-        """When a bucket's last gradient was in it."""
-        tasks = self._one.program.tasks
-        return max(end for _, end, k in self._compute if tasks[k].step == step and tasks[k].bucket == bucket)
 
     def _contention(self, step: int) -> int:
         tasks, rank = self._one.program.tasks, self._one.rank
