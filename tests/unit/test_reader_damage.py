@@ -52,7 +52,9 @@ def refused(path: Path) -> str:
 @pytest.mark.parametrize("piece_bytes", [300, 1 << 20])
 def test_wherever_a_file_is_cut_the_events_that_are_whole_are_kept(tmp_path: Path, piece_bytes: int) -> None:
     """Every cut, inside strings, numbers and brackets included."""
-    document = kernels(2).document()
+    builder = kernels(2)
+    builder.events[2]["args"] |= {"a": None, "b": [True, False, -1.5e-7], "c": "\N{GRINNING FACE}\u0007"}
+    document = builder.document()
     text = json.dumps(document).encode()
     rows = plain_rows(document)
     ends = [
@@ -205,6 +207,41 @@ def test_an_event_that_cannot_be_mended_costs_only_itself(tmp_path: Path, piece_
     assert rows_of(trace) == [row for row in rows if row[1] not in ("kernel_2", "kernel_4")]
     assert messages(trace) == {"unreadable-events": "2 events unreadable, left out"}
     assert trace.header.rank == 0
+
+
+@pytest.mark.parametrize("helper", [False, True])
+def test_a_second_process_changes_nothing(tmp_path: Path, helper: bool) -> None:
+    builder = kernels(3000)
+    builder.collective("allreduce", launched=100.5, start=200.5, duration=10, elements=8, sequence=3)
+    builder.span("cpu_op", "a", 1, 1, pid="host", thread="main")
+    builder.name_thread(10, "python3")
+    path = builder.write(tmp_path / "rank0.json.gz")
+    trace = read_in_pieces(path, 3000, helper=helper)
+    alone = read(path)
+    assert rows_of(trace) == rows_of(alone)
+    assert trace.comm_arguments == alone.comm_arguments
+    assert len(trace.comm_arguments) == 2
+    assert trace.thread_names == {(10, 10): "python3"}
+    assert (trace.header, trace.base_ns, trace.warnings) == (alone.header, alone.base_ns, ())
+
+
+def test_what_a_second_process_cannot_read_is_read_alone(tmp_path: Path) -> None:
+    """Here its pieces are damaged, then hold times that no float can, then are cut inside strings."""
+    damaged = text_of(kernels(3000)).replace(b'"stream": 7', b'"stream": 7, "x": inf')
+    path = tmp_path / "rank0.json"
+    path.write_bytes(damaged)
+    trace = read_in_pieces(path, 3000, helper=True)
+    assert messages(trace) == {"unreadable-values": "3000 values unreadable (such as Infinity)"}
+    late = kernels(900)
+    for event in late.events:
+        event["ts"] += 1_712_195_495_519_689.25
+    path.write_bytes(text_of(late))
+    assert rows_of(read_in_pieces(path, 3000, helper=True)) == plain_rows(late.document())
+    nested = kernels(900)
+    for event in nested.events:
+        event["args"]["text"] = '}, {"ph": "X"}, {"ph": "X"}, {"ph": "X"}' * 40
+    path.write_bytes(text_of(nested))
+    assert rows_of(read_in_pieces(path, 3000, helper=True)) == plain_rows(nested.document())
 
 
 def test_trailing_commas_are_no_harm(tmp_path: Path) -> None:

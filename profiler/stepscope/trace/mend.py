@@ -39,7 +39,7 @@ class Repairs:
     """Numbers that JSON cannot write."""
     strings: int = 0
     events: int = 0
-    """Events that could not be read even so, or that have no readable time."""
+    """Events that could not be read even so."""
 
     def add(self, other: Repairs) -> None:
         """Count another's too."""

@@ -35,6 +35,7 @@ _SPACE = b" \t\r\n"
 EXPECTED = "expected a Kineto trace: JSON with traceEvents, plain or gzip"
 
 Decode = Callable[[bytes], list[Row]]
+Offer = Callable[[bytes], bool]
 
 
 def _mend_quietly(text: bytes) -> bytes:
@@ -56,13 +57,21 @@ class _Open(Exception):
 class Pieces:
     """Iterates over the decoded rows of one trace file, piece by piece, as plain lists.
 
-    blocks: the text. decode: a JSON array of events to rows, msgspec.DecodeError where it is no JSON.
+    blocks: the text. decode: a JSON array of events to rows, msgspec.DecodeError where it is no JSON. offer: is given
+    every piece first, and those for which it returns True are decoded elsewhere and iterated over as None: they are
+    pieces only if they decode there.
     After the iteration `header` holds the fields of the document around the events (those before and those after
     them), and `truncated` says whether the text ended early. InputError where the text is no trace.
     """
 
     def __init__(
-        self, name: str, blocks: Iterator[bytes], decode: Decode, repairs: Repairs, size: int = PIECE_BYTES
+        self,
+        name: str,
+        blocks: Iterator[bytes],
+        decode: Decode,
+        repairs: Repairs,
+        size: int = PIECE_BYTES,
+        offer: Offer | None = None,
     ) -> None:
         self.header: list[dict[str, msgspec.Raw]] = []
         self.truncated = False
@@ -71,13 +80,14 @@ class Pieces:
         self._decode = decode
         self._repairs = repairs
         self._size = size
+        self._offer = offer
         self._stream_cut = False
         self._text = b""
         self._carried = b""
         self._footer: bytes | None = None
         """The text behind the list, as far as it was read; None before the list's end."""
 
-    def __iter__(self) -> Iterator[list[Row]]:
+    def __iter__(self) -> Iterator[list[Row] | None]:
         bare = self._find_list()
         windows = self._windows()
         while self._footer is None:
@@ -140,7 +150,7 @@ class Pieces:
                 return True
         return False
 
-    def _next_piece(self, windows: Iterator[memoryview]) -> list[Row]:
+    def _next_piece(self, windows: Iterator[memoryview]) -> list[Row] | None:
         """The rows of about one window, or of all that is left of the list; what is behind the cut is carried over."""
         held: list[bytes | memoryview] = [b"[", self._carried]
         self._carried = b""
@@ -151,11 +161,14 @@ class Pieces:
             cut = _last_cut(window) if passed >= 1 << refused else None
             if cut is None:
                 continue
+            text = b"".join((*held[:-1], window[: cut.start(1)], b"]"))
+            if self._offer is not None and self._offer(text):
+                self._carried = bytes(window[cut.end(1) :])
+                return None
             try:
-                rows, rest = self._decode_list(b"".join((*held[:-1], window[: cut.start(1)], b"]")))
-            except (
-                _Open
-            ):  # try again with twice the text, so that a huge string costs no more than its length
+                rows, rest = self._decode_list(text)
+            except _Open:
+                # Next with twice the text, so that a huge string costs no more than its length.
                 refused, passed = refused + 1, 0
                 continue
             self._carried = bytes(window[cut.end(1) :])
@@ -165,13 +178,14 @@ class Pieces:
         return self._last_piece(b"".join(held))
 
     def _last_piece(self, text: bytes) -> list[Row]:
-        try:
-            rows, self._footer = self._decode_list(text)
-        except _Open:
-            self.truncated = True
-            self._footer = b""
-            rows = self._whole_rows(text)
-        return rows
+        # A text that is cut inside a word or a number looks damaged to a decoder, hence the look at its end.
+        if text.rstrip(_SPACE + b"\0").endswith((b"]", b"}")):
+            with suppress(_Open):
+                rows, self._footer = self._decode_list(text)
+                return rows
+        self.truncated = True
+        self._footer = b""
+        return self._whole_rows(text)
 
     def _whole_rows(self, text: bytes) -> list[Row]:
         """The rows of a list that was cut off, up to the last one that is whole."""

@@ -6,6 +6,7 @@ until their columns are taken. See `chunks`, `pieces`, `rows` and `gather`, in t
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,14 +14,18 @@ from pathlib import Path
 import numpy as np
 
 from stepscope.errors import InputError
-from stepscope.trace.chunks import ahead, blocks
+from stepscope.trace.chunks import ahead, blocks, text_bytes
 from stepscope.trace.columns import NO_ID, Category, Events, Header, Trace, TraceWarning
-from stepscope.trace.gather import Gatherer
+from stepscope.trace.gather import Gathered, Gatherer, Merged, merge
 from stepscope.trace.header import rank_from_name, read_header
+from stepscope.trace.helper import Helper, HelperFailed
 from stepscope.trace.mend import Repairs
 from stepscope.trace.pieces import PIECE_BYTES, Pieces
 from stepscope.trace.rows import RowDecoder
 from stepscope.trace.times import InexactTimes
+
+_LARGE_BYTES = 64 << 20
+"""Text from which on a second process, which takes a fifth of a second to start, pays."""
 
 
 def read(path: Path | str) -> Trace:
@@ -32,39 +37,65 @@ def read(path: Path | str) -> Trace:
     return read_in_pieces(Path(path), PIECE_BYTES)
 
 
-def read_in_pieces(path: Path, piece_bytes: int) -> Trace:
-    """`read` with the size of the pieces chosen."""
+def read_in_pieces(path: Path, piece_bytes: int, *, helper: bool | None = None) -> Trace:
+    """`read` with the size of the pieces chosen, and whether a second process helps (None: where it pays)."""
     exact, by_external_id = False, False
+    helping = _helper_pays(path) if helper is None else helper
     while True:
         decoder = RowDecoder(exact_times=exact, link_by_external_id=by_external_id)
         try:
-            contents = _contents(path, piece_bytes, decoder)
-        except InexactTimes:
-            exact = True
+            contents = (
+                _contents_with_help(path, piece_bytes) if helping else _contents(path, piece_bytes, decoder)
+            )
+        except HelperFailed:
+            helping = False
             continue
-        if by_external_id or not _lacks_links(contents.events):
+        except InexactTimes:
+            helping, exact = False, True
+            continue
+        if by_external_id or not _lacks_links(contents.merged.events):
             return _trace(path, contents, by_external_id=by_external_id)
-        by_external_id = True
+        helping, by_external_id = False, True
 
 
 @dataclass(frozen=True, slots=True)
 class _Contents:
     """One pass over a file."""
 
-    gatherer: Gatherer
+    gathered: Gathered
+    merged: Merged
     pieces: Pieces
     repairs: Repairs
-    events: Events
 
 
-def _contents(path: Path, piece_bytes: int, decoder: RowDecoder) -> _Contents:
+def _helper_pays(path: Path) -> bool:
+    try:
+        return (os.cpu_count() or 1) > 1 and text_bytes(path) >= _LARGE_BYTES
+    except OSError:
+        return False
+
+
+def _contents(path: Path, piece_bytes: int, decoder: RowDecoder, helper: Helper | None = None) -> _Contents:
     repairs = Repairs()
-    gatherer = Gatherer(decoder, repairs)
+    gatherer = Gatherer(decoder)
     with closing(ahead(blocks(path))) as text:
-        pieces = Pieces(str(path), text, decoder.decode, repairs, piece_bytes)
+        offer = helper.offer if helper else None
+        pieces = Pieces(str(path), text, decoder.decode, repairs, piece_bytes, offer)
         for rows in pieces:
-            gatherer.add(rows)
-    return _Contents(gatherer, pieces, repairs, gatherer.columns())
+            if rows is None:
+                gatherer.leave_place()
+            else:
+                gatherer.add(rows)
+    gathered = gatherer.gathered
+    if helper:
+        gathered.absorb(helper.gathered())
+    return _Contents(gathered, merge([part for part in gathered.parts if part is not None]), pieces, repairs)
+
+
+def _contents_with_help(path: Path, piece_bytes: int) -> _Contents:
+    """The same with a second process. HelperFailed where that saw anything but plain pieces: read alone, then."""
+    with closing(Helper()) as helper:
+        return _contents(path, piece_bytes, RowDecoder(), helper)
 
 
 def _lacks_links(events: Events) -> bool:
@@ -76,23 +107,23 @@ def _lacks_links(events: Events) -> bool:
 
 
 def _trace(path: Path, contents: _Contents, *, by_external_id: bool) -> Trace:
-    events, gatherer = contents.events, contents.gatherer
-    if not len(events):
+    gathered, merged = contents.gathered, contents.merged
+    if not len(merged.events):
         raise InputError(f"{path}: {_nothing_whole(contents)}")
     header, base_ns = read_header(contents.pieces.header)
-    warnings = [*_warnings(contents), *_link_warnings(by_external_id, events)]
+    warnings = [*_warnings(contents), *_link_warnings(by_external_id, merged.events)]
     if header.rank is None:
         header = replace(header, rank=rank_from_name(path))
         warnings.append(_rank_warning(header))
     return Trace(
         source=str(path),
-        events=events,
-        names=gatherer.names,
+        events=merged.events,
+        names=list(gathered.names),
         header=header,
-        base_ns=(base_ns or 0) + gatherer.earliest,
-        thread_names=gatherer.thread_names,
-        comm_arguments=gatherer.comm_arguments,
-        shapes=gatherer.shapes,
+        base_ns=(base_ns or 0) + merged.earliest,
+        thread_names=gathered.thread_names,
+        comm_arguments=merged.comm_arguments,
+        shapes=merged.shapes,
         truncated=contents.pieces.truncated,
         warnings=tuple(warnings),
     )
@@ -105,16 +136,17 @@ def _nothing_whole(contents: _Contents) -> str:
 
 
 def _warnings(contents: _Contents) -> list[TraceWarning]:
-    repairs, gatherer, truncated = contents.repairs, contents.gatherer, contents.pieces.truncated
+    repairs, gathered, truncated = contents.repairs, contents.gathered, contents.pieces.truncated
+    unreadable, negative = repairs.events + gathered.unreadable_events, gathered.negative_durations
     found = [
         (truncated, "truncated", "the file ends early: only what is whole was read"),
         (
-            not truncated and not gatherer.window_end,
+            not truncated and not gathered.window_end,
             "no-window-end",
             "no 'Record Window End' mark: the file was rewritten by a tool, or the recording was cut short",
         ),
         (
-            gatherer.no_categories,
+            contents.merged.no_categories,
             "no-categories",
             "no event says its category: the file was made without device activities, or a tool removed them",
         ),
@@ -128,11 +160,11 @@ def _warnings(contents: _Contents) -> list[TraceWarning]:
             "mended-text",
             f"{_count(repairs.strings, 'string')} with invalid characters, mended",
         ),
-        (repairs.events, "unreadable-events", f"{_count(repairs.events, 'event')} unreadable, left out"),
+        (unreadable, "unreadable-events", f"{_count(unreadable, 'event')} unreadable, left out"),
         (
-            gatherer.negative_durations,
+            negative,
             "negative-durations",
-            f"{_count(gatherer.negative_durations, 'event')} with a negative duration, taken as 0",
+            f"{_count(negative, 'event')} with a negative duration, taken as 0",
         ),
     ]
     return [TraceWarning(code, message) for there, code, message in found if there]
