@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stepscope import intervals as iv
 from stepscope.replay.joined import Key
 from stepscope.replay.network import Edge, Network
+from stepscope.replay.streams import arrivals, moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,11 @@ class Change:
 
     transfers: factor on a collective's transfer time; a collective that ranks share takes the smallest that any of its
         keys was given. Waiting for the other ranks stays.
-    unwaited: collectives, blocking calls or waiting kernels whose wait edges are taken out.
+    unwaited: collectives and blocking calls for which nothing waits, neither a stream nor a host thread.
+    unblocked: collectives and calls for which no host thread waits; streams still do.
+    unheld: device activities that wait for no other stream: they come in the order of their own, once launched.
+    moved: collectives put on a stream of their own, in order, each with what waits for it there in the place of what
+        came next on the stream that it was on; None for nothing.
     activities: factor on the time that device activities run.
     segments: what becomes of stretches of host threads.
     launched: for a collective, the measured moment on its recording's clock at which it is launched instead, such as
@@ -39,6 +45,9 @@ class Change:
 
     transfers: Mapping[Key, float] = field(default_factory=dict)
     unwaited: frozenset[Key] = frozenset()
+    unblocked: frozenset[Key] = frozenset()
+    unheld: frozenset[Key] = frozenset()
+    moved: Mapping[Key, Key | None] = field(default_factory=dict)
     activities: Mapping[Key, float] = field(default_factory=dict)
     segments: tuple[Segment, ...] = ()
     launched: Mapping[Key, int] = field(default_factory=dict)
@@ -57,6 +66,7 @@ def apply(network: Network, change: Change, numbers: Mapping[Key, int], shifts: 
     changed = _activities(changed, change)
     changed = _segments(changed, change, shifts)
     changed = _launched(changed, change, shifts)
+    changed = moved(changed, change.moved)
     return _dropped(changed, change)
 
 
@@ -134,11 +144,23 @@ def _anchor(network: Network, edge: int, moment: int) -> int | None:
 
 def _dropped(network: Network, change: Change) -> Network:
     """Without the wait edges taken out, and without the arrivals of ignored recordings where anybody else arrives."""
-    keys = zip(network.owner.tolist(), network.row.tolist(), strict=True)
-    unwaited = np.fromiter((key in change.unwaited for key in keys), np.bool_, len(network.owner))
-    dropped = unwaited & np.isin(network.kind, (Edge.WAIT, Edge.BLOCK))
+    between_streams = np.isin(network.kind, (Edge.WAIT, Edge.READY))
+    dropped = _about(network, change.unwaited) & np.isin(network.kind, (Edge.WAIT, Edge.BLOCK))
+    dropped |= _about(network, change.unblocked) & (network.kind == Edge.BLOCK)
+    if change.unheld:
+        places = arrivals(network)
+        held = [places[key] for key in change.unheld if key in places]
+        dropped |= between_streams & np.isin(network.target, held)
     arrival = network.kind == Edge.ARRIVAL
     ignored = arrival & np.isin(network.owner, list(change.ignored))
     others = np.bincount(network.target[arrival & ~ignored], minlength=len(network.time))
     dropped |= ignored & (others[network.target] > 0)
     return network.without_edges(dropped) if dropped.any() else network
+
+
+def _about(network: Network, wanted: frozenset[Key]) -> NDArray[np.bool_]:
+    """The edges that are about some events."""
+    if not wanted:
+        return np.zeros(len(network.source), dtype=np.bool_)
+    keys = zip(network.owner.tolist(), network.row.tolist(), strict=True)
+    return np.fromiter((key in wanted for key in keys), np.bool_, len(network.owner))
