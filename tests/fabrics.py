@@ -33,6 +33,11 @@ def held_by(pid: int) -> set[str]:
     return {text for link in links if (text := _target(link)) is not None}
 
 
+def run_in(pid: int) -> str | None:
+    """The network namespace that a process runs in."""
+    return _target(Path(f"/proc/{pid}/ns/net"))
+
+
 def in_use() -> set[str]:
     """The network namespaces that any process holds or runs in."""
     return set().union(*(held_by(int(entry.name)) for entry in Path("/proc").glob("[0-9]*")))

@@ -103,8 +103,9 @@ def _short(value: float) -> str:
     return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
-def _span(interval: tuple[float, float]) -> str:
-    return f"{_short(interval[0])} to {_short(interval[1])}"
+def _span(interval: tuple[float, float | None]) -> str:
+    low, high = interval
+    return f"{_short(low)} or more" if high is None else f"{_short(low)} to {_short(high)}"
 
 
 def _size(count: int) -> str:

@@ -98,7 +98,7 @@ def calibrate(collective: str, ranks: int, samples: Sequence[Sample], left_out: 
             alpha_us=line.alpha * 1e6,
             alpha_us_interval=(low.alpha * 1e6, high.alpha * 1e6),
             bandwidth_gb_per_s=1e-9 / line.per_byte,
-            bandwidth_gb_per_s_interval=(1e-9 / high.per_byte, 1e-9 / low.per_byte),
+            bandwidth_gb_per_s_interval=(1e-9 / high.per_byte, 1e-9 / low.per_byte if low.per_byte else None),
             floor_us=None if floor is None else floor * 1e6,
             fitted_from_bytes=samples[start].bytes,
             valid_bytes=None if valid is None else (samples[valid[0]].bytes, samples[valid[1]].bytes),
@@ -265,7 +265,7 @@ class Summary(TypedDict):
     alpha_us: float | None
     alpha_us_interval: tuple[float, float] | None
     bandwidth_gb_per_s: float | None
-    bandwidth_gb_per_s_interval: tuple[float, float] | None
+    bandwidth_gb_per_s_interval: tuple[float, float | None] | None
     valid_bytes: tuple[int, int] | None
     source: str | None
 

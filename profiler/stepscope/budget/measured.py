@@ -41,7 +41,8 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     alpha_us: float
     alpha_us_interval: tuple[float, float]
     bandwidth_gb_per_s: float
-    bandwidth_gb_per_s_interval: tuple[float, float]
+    bandwidth_gb_per_s_interval: tuple[float, float | None]
+    """Without an upper end where the times leave it open."""
     floor_us: float | None
     """What short operations take, if that is more than the line says for them."""
     fitted_from_bytes: int
@@ -90,7 +91,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     """Of the collective `source`, and so on: what a cost model should take."""
     alpha_us_interval: tuple[float, float] | None
     bandwidth_gb_per_s: float | None
-    bandwidth_gb_per_s_interval: tuple[float, float] | None
+    bandwidth_gb_per_s_interval: tuple[float, float | None] | None
     valid_bytes: tuple[int, int] | None
     source: str | None
     collectives: list[Collective]

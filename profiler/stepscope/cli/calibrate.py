@@ -202,62 +202,32 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", default="fabric.json", metavar="FILE", help="default: fabric.json")
-    parser.add_argument(
-        "-b", "--min-bytes", "--minbytes", type=size, default=size("1K"), metavar="SIZE", help="default: 1K"
-    )
-    parser.add_argument(
-        "-e",
-        "--max-bytes",
-        "--maxbytes",
-        type=size,
-        default=size("256M"),
-        metavar="SIZE",
-        help="default: 256M",
-    )
-    parser.add_argument(
-        "-f",
-        "--step-factor",
-        "--stepfactor",
-        type=_factor,
-        default=2.0,
-        metavar="F",
-        help="between sizes (default: 2)",
-    )
-    parser.add_argument(
-        "--collectives",
-        type=_collectives,
-        default=list(COLLECTIVES),
-        metavar="NAME,...",
-        help=f"of {', '.join(COLLECTIVES)} (default: all)",
-    )
-    parser.add_argument(
-        "-n",
-        "--repeats",
-        type=_count,
-        default=20,
-        metavar="N",
-        help="repetitions of a size, at most (default: 20)",
-    )
-    parser.add_argument(
-        "-w",
-        "--warmup",
-        type=_count,
-        default=5,
-        metavar="N",
-        help="operations before, not timed (default: 5)",
-    )
-    parser.add_argument(
-        "--seconds-per-size",
-        type=_seconds,
-        default=2.0,
-        metavar="S",
-        help="fewer repetitions, of three at least, keep to this; sizes that would take ten times as long are left "
-        "out (default: 2)",
-    )
+    _add(parser, "--out", str, "FILE", "fabric.json", "what to write")
+    _add(parser, "-b --min-bytes --minbytes", size, "SIZE", "1K", "smallest array")
+    _add(parser, "-e --max-bytes --maxbytes", size, "SIZE", "256M", "largest array")
+    _add(parser, "-f --step-factor --stepfactor", _factor, "F", "2", "between sizes")
+    _add(parser, "--collectives", _collectives, "NAME,...", ",".join(COLLECTIVES), "which")
+    _add(parser, "-n --repeats", _count, "N", "20", "repetitions of a size, at most")
+    _add(parser, "-w --warmup", _count, "N", "5", "operations before each size, not timed")
+    budget = "keep to this with fewer repetitions, of three at least; sizes that would take ten times as long are left out"
+    _add(parser, "--seconds-per-size", _seconds, "S", "2", budget)
     parser.add_argument("--backend", choices=("gloo", "nccl"), help="default: nccl on GPUs, gloo on CPUs")
     add_option(parser)
     add_output_options(parser)
+
+
+def _add(
+    parser: argparse.ArgumentParser,
+    flags: str,
+    kind: Callable[[str], Any],
+    metavar: str,
+    default: str,
+    text: str,
+) -> None:
+    """An option whose default is written as users write it."""
+    parser.add_argument(
+        *flags.split(), type=kind, metavar=metavar, default=kind(default), help=f"{text} (default: {default})"
+    )
 
 
 def sizes(least: int, most: int, factor: float) -> list[int]:
