@@ -48,7 +48,7 @@ class Activities:
         launch = np.where(known, events.start[call], NO_TIME)
         mine = known & (launch >= window.start) & (launch < window.end)
         stream = events.stream[rows] + (events.device[rows].astype(np.int64) + 1) * (1 << 20)
-        before = ~mine & (events.start[rows] < window.end) & (launch < window.start)
+        before = np.where(known, launch < window.start, events.start[rows] < window.start)
         keep = mine | (before & (events.end[rows] > window.start)) | _last_of_each(stream, before)
         return cls(
             row=rows[keep],

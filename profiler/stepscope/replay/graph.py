@@ -74,15 +74,20 @@ class StepGraph:
 
         A host that is never blocked runs ahead, and its window says nothing of the device: then the device's time from
         one step's end to the next's counts. It gains what this step's end gains beyond what it inherits: lateness that
-        the device's idle time would have absorbed in any case is no gain.
+        the device's idle time would have absorbed in any case is no gain. Where nothing of an earlier step was
+        recorded, what the device was late by when the host's window ended is the most that counts.
         """
         as_it_was, once = self.replay(), self.replay(change)
         inherited = {index: as_it_was.drained[index] - once.drained[index] for index in self.measured}
         again = self.replay(change, inherited) if self.network.context.any() else once
+        behind = set(self.network.point_owner[self.network.context].tolist())
         gained = {}
         for index in self.measured:
             host = as_it_was.wall[index] - once.wall[index]
-            device = as_it_was.drained[index] - again.drained[index] - inherited[index]
+            if index in behind:
+                device = as_it_was.drained[index] - again.drained[index] - inherited[index]
+            else:
+                device = min(inherited[index], as_it_was.drained[index] - as_it_was.wall[index])
             gained[index] = max(host, device) if self.drains[index] else host
         return gained
 

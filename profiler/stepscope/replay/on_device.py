@@ -22,6 +22,8 @@ _AT_ONCE = 20_000
 """What waits for another stream starts within so many ns of the end that it waits for."""
 _BACK_TO_BACK = 2_000
 """A device needs no longer than this from the end of one activity on a stream to the start of the next."""
+_LONGEST_LATENCY = 10_000
+"""A launch call reaches an idle device within so many ns."""
 _UNEXPLAINED = 3_000
 """A start that much later than all that is known to hold it back asks for a wait; less is the device's own time."""
 
@@ -84,10 +86,11 @@ class DeviceStep:
             self._hold(k, call, Edge.LAUNCH, latency)
 
     def _launch_latency(self) -> int:
-        """From call to start where nothing else held an activity back: a low quantile of all of them."""
+        """From call to start where nothing else held an activity back: hardly more than the shortest seen."""
         a = self._all
         taken = (a.start - a.launch)[a.mine]
-        return int(np.quantile(taken[taken >= 0], 0.1)) if (taken >= 0).any() else 0
+        taken = taken[taken >= 0]
+        return min(_LONGEST_LATENCY, int(np.quantile(taken, 0.01))) if len(taken) else 0
 
     def _draw_streams(self) -> None:
         previous: dict[int, int] = {}
