@@ -1,11 +1,12 @@
 """The programs that are measured, each in a process of its own: `python contestants.py NAME TRACE`.
 
 A script of its own without imports of ours at the top, because peers may live in another environment. Each prints one
-line with what it found, as a sign that it did the work.
+line: its peak memory in bytes, that of the processes it started included, and what it found, as a sign of its work.
 """
 
 from __future__ import annotations
 
+import resource
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -63,5 +64,15 @@ def tracelens(trace: str) -> str:
 
 CONTESTANTS = {function.__name__: function for function in (floor, read, audit, hta, tracelens)}
 
+
+def peak_bytes() -> int:
+    """Peak resident size of this process plus that of the largest it started: an upper bound of what both held."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return unit * sum(
+        resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+
+
 if __name__ == "__main__":
-    print(CONTESTANTS[sys.argv[1]](sys.argv[2]))
+    found = CONTESTANTS[sys.argv[1]](sys.argv[2])
+    print(peak_bytes(), found)

@@ -4,7 +4,7 @@
 
 A trace of the wanted size is grown from the given one. Then each contestant runs in a process of its own, in turns, so
 that a busy machine is unfair to all of them alike. Wall time counts from start to exit of the process, interpreter and
-imports included; memory is the process's peak resident size.
+imports included; CPU time and peak resident size include the processes it starts.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ from benchmarks.grow import grow
 _REPOSITORY = Path(__file__).resolve().parents[1]
 _DEFAULT_SOURCE = _REPOSITORY.parent / "shared" / "traces" / "hta_resnet_ddp_a100" / "nccl_data.json.gz"
 _SCRIPT = Path(__file__).with_name("contestants.py")
-_RSS_BYTES = 1 if sys.platform == "darwin" else 1024
-"""Unit of the peak resident size that the system reports."""
 _UNSTEADY = 1.25
 """Slowest over fastest run from which the figures are said to be unsteady."""
 
@@ -52,6 +50,8 @@ class Contestant:
     path: str | None = None
     """What goes on the import path."""
     seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
+    """Of all its threads and processes."""
     peak_mb: list[float] = field(default_factory=list)
     found: str = ""
     failure: str | None = None
@@ -78,9 +78,10 @@ class Contestant:
             if process.returncode:
                 self.failure = _last_line(errors) or f"exit code {process.returncode}"
                 return
-            self.found = _last_line(output)
+            peak, _, self.found = _last_line(output).partition(" ")
         self.seconds.append(took)
-        self.peak_mb.append(usage.ru_maxrss * _RSS_BYTES / 1e6)
+        self.cpu_seconds.append(usage.ru_utime + usage.ru_stime)
+        self.peak_mb.append(int(peak) / 1e6)
 
 
 def _last_line(file: BinaryIO) -> str:
@@ -117,7 +118,7 @@ def _span(values: list[float], unit: str, digits: int) -> str:
 
 def _print_table(contestants: list[Contestant], size: int) -> None:
     floor = median(contestants[0].seconds)
-    print(f"{'':38}{'wall':>24}{'MB/s':>7}{'peak memory':>23}{'x floor':>9}")
+    print(f"{'':38}{'wall':>24}{'CPU':>8}{'MB/s':>7}{'peak memory':>23}{'x floor':>9}")
     for contestant in contestants:
         label = _LABELS[contestant.name]
         if not contestant.seconds:
@@ -125,7 +126,7 @@ def _print_table(contestants: list[Contestant], size: int) -> None:
             continue
         wall = median(contestant.seconds)
         print(
-            f"{label:38}{_span(contestant.seconds, 's', 2):>24}{size / 1e6 / wall:7.0f}"
+            f"{label:38}{_span(contestant.seconds, 's', 2):>24}{median(contestant.cpu_seconds):6.2f} s{size / 1e6 / wall:7.0f}"
             f"{_span(contestant.peak_mb, 'MB', 0):>23}{wall / floor:9.2f}   {contestant.found}"
         )
 

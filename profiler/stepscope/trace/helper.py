@@ -37,7 +37,7 @@ class Helper:
         self._waiting: Queue[bytes | None] = Queue(_WAITING)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__],
+                [sys.executable, "-P", "-m", __name__],  # -P: a queue.py in the user's folder is not ours
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
