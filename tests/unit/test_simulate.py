@@ -195,6 +195,18 @@ def test_one_hardware_queue_holds_compute_back_behind_a_collective_that_waits_fo
     assert queued["waterfall_ns"]["device_blocked"] == 2 * (4 * MS - 2 * (2 * 800 * US + copies))
 
 
+def test_one_hardware_queue_costs_where_a_large_bucket_comes_first() -> None:
+    job = replace(
+        QUIET,
+        ranks=4,
+        model=uniform(head=40_000_000),
+        fabric=Fabric(),
+        causes=(parse("single-hardware-queue"),),
+    )
+    truth = Simulation(job).truth()
+    assert truth["causes"][0]["price_ns"] > 0.1 * truth["step_ns"]
+
+
 @pytest.mark.parametrize("settings", ["phase=backward,by=compute", "phase=forward,by=compute"])
 def test_a_straggler_costs_the_others_what_it_took_longer(settings: str) -> None:
     job = replace(QUIET, ranks=4, causes=(parse(f"straggler:rank=2,ms=16,{settings}"),))

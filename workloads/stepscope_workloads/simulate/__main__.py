@@ -52,6 +52,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     model.add_argument("--forward-us", type=float, default=400.0, help="one kernel of forward")
     model.add_argument("--backward-us", type=float, default=800.0, help="one kernel of backward")
     model.add_argument("--parameters", type=int, default=4_000_000, help="elements of a layer's weight")
+    model.add_argument("--head", type=int, default=0, help="parameters of one more layer at the end")
     fabric = parser.add_argument_group("host and fabric")
     fabric.add_argument("--operator-us", type=float, default=3.0, help="dispatching one operator")
     fabric.add_argument("--latency-us", type=float, default=5.0, help="alpha: one hop of the ring")
@@ -71,6 +72,7 @@ def job_of(args: argparse.Namespace) -> Job:
             args.parameters,
             args.kernels,
             round(args.backward_us * US),
+            args.head,
         ),
         ranks=args.ranks,
         steps=args.steps,

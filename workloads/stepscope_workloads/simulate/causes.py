@@ -41,7 +41,11 @@ class GradClipSync(Cause):
 
 @dataclass(frozen=True, slots=True)
 class SingleHardwareQueue(Cause):
-    """CUDA_DEVICE_MAX_CONNECTIONS=1: work starts in the order of its launch, whatever its stream."""
+    """CUDA_DEVICE_MAX_CONNECTIONS=1: work starts in the order of its launch, whatever its stream.
+
+    It costs where a collective that stands behind another one holds up the compute launched after it: behind a large first
+    bucket, or with FSDP's prefetch.
+    """
 
     name: ClassVar[str] = "single-hardware-queue"
     audit_id: ClassVar[str] = "single-hardware-queue"

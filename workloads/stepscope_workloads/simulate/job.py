@@ -49,10 +49,12 @@ def uniform(
     parameters: int = 4_000_000,
     kernels: int = 2,
     backward: int = 800 * US,
+    head: int = 0,
 ) -> Model:
-    """Equal layers, each with a weight and a bias of a thousandth of it."""
+    """Equal layers, each with a weight and a bias of a thousandth of it, and a last one of `head` parameters if any."""
     one = Layer("layer", (kernel,) * kernels, (backward,) * kernels, (parameters, parameters // 1000))
-    return Model(tuple(replace(one, name=f"layers.{k}") for k in range(layers)))
+    body = tuple(replace(one, name=f"layers.{k}") for k in range(layers))
+    return Model((*body, Layer("head", (kernel,), (backward,), (head,))) if head else body)
 
 
 @dataclass(frozen=True, slots=True)

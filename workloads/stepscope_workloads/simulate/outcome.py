@@ -76,18 +76,17 @@ class Simulation:
 
     def _rank(self, rank: int) -> dict[str, Any]:
         one, free = self.executions[rank], self._without_wire[rank]
-        read, windows = RankTruth(self.job, one, self._schedules), host_windows(one)
+        read = RankTruth(self.job, one, self._schedules)
+        windows, windows_free = host_windows(one), host_windows(free)
         took, took_free = step_times(one), step_times(free)
-        wall_free = host_windows(free)
         steps = [
             {
-                **read.step(step),
-                "wall_ns": windows[step],
-                "wall_cost_ns": windows[step] - wall_free[step],
+                **read.step(step, window),
+                "wall_cost_ns": _length(window) - _length(windows_free[step]),
                 "step_ns": took[step],
                 "cost_ns": took[step] - took_free[step],
             }
-            for step in windows
+            for step, window in windows.items()
         ]
         return {"rank": rank, "host": f"node{self.job.host_of(rank)}", "steps": steps}
 
@@ -106,22 +105,21 @@ def step_times(execution: Execution) -> dict[int, int]:
     return {step: end - start for (step, end), start in zip(ends.items(), before, strict=False)}
 
 
-def host_windows(execution: Execution) -> dict[int, int]:
-    """The length of each step's `ProfilerStep#k` on the host."""
-    return {
-        int(name.partition("#")[2]): end - start
-        for name, start, end in spans(execution)
-        if name.startswith("ProfilerStep#")
-    }
-
-
-def spans(execution: Execution) -> Iterator[tuple[str, int, int]]:
-    """Name, begin and end of every host span, in true time."""
+def host_windows(execution: Execution) -> dict[int, tuple[int, int]]:
+    """Begin and end of each step's `ProfilerStep#k` on the host, in true time."""
+    found: dict[int, tuple[int, int]] = {}
     for k, one in enumerate(execution.program.instructions):
         if isinstance(one, End):
             begin = execution.program.instructions[one.begin]
             assert isinstance(begin, Begin)
-            yield begin.name, execution.clock[one.begin], execution.clock[k]
+            name, _, number = begin.name.partition("#")
+            if name == "ProfilerStep":
+                found[int(number)] = (execution.clock[one.begin], execution.clock[k])
+    return found
+
+
+def _length(window: tuple[int, int]) -> int:
+    return window[1] - window[0]
 
 
 def write(simulation: Simulation, folder: Path) -> Iterator[Path]:

@@ -55,6 +55,11 @@ class _Cover:
             else:
                 self.edges += [start, end]
 
+    @property
+    def length(self) -> int:
+        """How much time the spans cover."""
+        return sum(self.edges[1::2]) - sum(self.edges[::2])
+
     def __contains__(self, instant: int) -> bool:
         return bisect_right(self.edges, instant) % 2 == 1
 
@@ -74,11 +79,14 @@ class RankTruth:
         )
         self._starts = [start for start, _, _ in self._compute]
         self._everything = _Cover((start, end) for start, end, _ in self._compute)
+        self._busy = _Cover(
+            (self._read(a), self._read(b)) for a, b in zip(execution.start, execution.end, strict=True)
+        )
         calls = execution.calls()
         self._launch = [self._read(execution.clock[calls[k]]) for k in range(len(tasks))]
 
-    def step(self, number: int) -> dict[str, Any]:
-        """All figures of one step."""
+    def step(self, number: int, window: tuple[int, int]) -> dict[str, Any]:
+        """All figures of one step, whose window on the host is given in true time."""
         transfers = list(self._transfers(number))
         backward = [
             (start, end)
@@ -88,6 +96,12 @@ class RankTruth:
         gradients = [one for one in transfers if one.gradient]
         figures: dict[str, Any] = {
             "step": number,
+            "collectives": len(transfers),
+            "compute_ns": _Cover(
+                (start, end) for start, end, k in self._compute if self._is(k, number)
+            ).length,
+            "backward_compute_ns": _Cover(backward).length,
+            **self._in_window(self._read(window[0]), self._read(window[1])),
             **self._overlap([(one.start, one.end) for one in transfers], _Cover(backward)),
             "waterfall_ns": self._waterfall(transfers, backward, self._together.get(number)),
             "contention_ns": self._contention(number),
@@ -165,6 +179,17 @@ class RankTruth:
             found[name] += y - x
         return found
 
+    def _in_window(self, start: int, end: int) -> dict[str, int]:
+        """How long a step was on the host, and how much of that the device was busy, or idle for want of launches."""
+        found = {"wall_ns": end - start, "device_busy_ns": 0, "host_starved_ns": 0}
+        last = self._starts[-1]
+        for x, y in pairwise(_edges([(start, end)], self._busy.edges, self._everything.edges, self._launch)):
+            if x in self._busy:
+                found["device_busy_ns"] += y - x
+            if x not in self._everything and self._starts[0] <= x < last and x < self._next_launch(x):
+                found["host_starved_ns"] += y - x
+        return found
+
     def _next_launch(self, instant: int) -> int:
         """When the next compute to start after an idle instant was launched."""
         _, _, task = self._compute[bisect_right(self._starts, instant)]
@@ -204,6 +229,7 @@ def collectives(job: Job, executions: Sequence[Execution]) -> list[dict[str, Any
 def _collective(job: Job, executions: Sequence[Execution], number: int, program: Program) -> dict[str, Any]:
     task = program.tasks[program.collectives[number]]
     what = exchange_of(task)
+    wire = transfer_of(job, task)
     found: dict[str, Any] = {
         "sequence": number + 1,
         "step": task.step,
@@ -212,13 +238,26 @@ def _collective(job: Job, executions: Sequence[Execution], number: int, program:
         "gradient": what.gradient,
         "bytes": what.bytes,
         "bucket": task.bucket,
-        "wire_ns": transfer_of(job, task),
+        "wire_ns": wire,
+        "bus_gb_per_s": what.bytes / wire * _bus_factor(what.kind, job.ranks) if wire else None,
+        "start_ns": [_recorded(job, one, one.start[one.program.collectives[number]]) for one in executions],
     }
     if what.kind not in SYNCHRONISING:
         return found
     starts = [one.start[one.program.collectives[number]] for one in executions]
     last = max(starts)
     return found | {"last_rank": starts.index(last), "wait_ns": [last - start for start in starts]}
+
+
+def _recorded(job: Job, execution: Execution, time: int) -> int:
+    """A true time as it stands in the rank's recording: on its clock, from the recording's first event."""
+    read = job.clock_of(execution.rank).read
+    return read(time) - read(0)
+
+
+def _bus_factor(kind: str, ranks: int) -> float:
+    """Bytes on the busiest link over the size of the message (METRICS 3)."""
+    return {"all_reduce": 2.0, "broadcast": ranks / (ranks - 1)}.get(kind, 1.0) * (ranks - 1) / ranks
 
 
 def stragglers(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
