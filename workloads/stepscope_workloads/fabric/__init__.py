@@ -5,6 +5,9 @@ a token bucket (`tc tbf`) holds to a rate, so that the communication of a traini
 Only namespaces made here are touched: no interface, address or rule of the machine changes. They have no names, and last as
 long as the process that made them or a rank in them; the kernel removes them then, even after SIGKILL.
 
+A token bucket gives an idle link back what its timers were late by: up to a burst (`rates.py`, 0.2 ms of the rate) passes at
+once. The rates of larger messages hold; in short ones latency hides behind transfer instead of adding to it.
+
 Needs Linux, root (CAP_SYS_ADMIN and CAP_NET_ADMIN) and iproute2. The ranks reach one another and nothing else.
 """
 
