@@ -61,8 +61,8 @@ def _bandwidth(cases: Sequence[dict[str, Any]]) -> Iterator[str]:
             f"{100 * judged['typical_spread']:.0f} % | {case['load_before']:.1f} |"
         )
     yield (
-        "\n*link*: the rate less headers. *largest size*: bus bandwidth of the largest all-reduce against the link, without any fit. "
-        "*short*: what short operations take. *spread*: quartile range over median, of the median size. *load*: the machine's load "
+        "\n*link*: the rate less headers. *largest size*: bus bandwidth of the largest all-reduce against the link, not fitted. "
+        "*short*: what short operations take. *spread*: quartile range over median, of the median size. *load*: the load "
         "average before the case; other work on it makes small messages late. Bold is more than 5 % off.\n"
     )
 
