@@ -169,7 +169,7 @@ def test_a_host_that_hardly_keeps_ahead_is_measured_exactly(
     assert_same(*audited(job, tmp_path))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(20))
 def test_jobs_made_by_chance_are_measured_exactly(seed: int, tmp_path: Path) -> None:
     assert_same(*audited(job_by_chance(seed), tmp_path))
 
@@ -196,6 +196,7 @@ def job_by_chance(seed: int) -> Job:
         bucket_cap=draw.randint(1, 40) * MIB,
         first_bucket=draw.choice([None, MIB]),
         jitter=draw.choice([0.0, 0.02, 0.3]),
+        gap=draw.choice([0, 900, 1 * US, 5 * US]),
         causes=tuple(parse(name) for name in names),
         sync_events=draw.choice([True, False]),
         with_stack=draw.choice([True, False]),

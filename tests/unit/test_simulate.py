@@ -112,6 +112,15 @@ def test_draws_depend_on_seed_rank_and_kernel_alone_and_stay_within_one() -> Non
     assert abs(sum(draws) / 1000) < 0.05
 
 
+def test_a_stream_rests_between_two_activities_if_it_is_said_to() -> None:
+    plain, rested = (execute(replace(QUIET, gap=gap))[0] for gap in (0, 2 * US))
+    rests = {}
+    for one, gap in ((plain, 0), (rested, 2 * US)):
+        mine = [k for k, task in enumerate(one.program.tasks) if task.stream == COMPUTE]
+        rests[gap] = min(one.start[b] - one.end[a] for a, b in pairwise(mine))
+    assert rests == {0: 0, 2 * US: 2 * US}
+
+
 def test_taking_a_cause_away_leaves_every_kernels_own_time_as_it_was() -> None:
     job = Job(causes=(parse("wait-edge-in-backward"),))
     times = []

@@ -34,6 +34,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     job.add_argument(
         "--jitter", type=float, default=0.02, help="largest relative deviation of a kernel's time"
     )
+    job.add_argument("--gap-us", type=float, default=0.0, help="between two activities of a stream")
     job.add_argument(
         "--clock", action="append", default=[], metavar="OFFSET_US[,DRIFT_PPM]", help="one a host"
     )
@@ -87,6 +88,7 @@ def job_of(args: argparse.Namespace) -> Job:
         ranks_per_host=args.ranks_per_host,
         clocks=tuple(_clock(text) for text in args.clock),
         jitter=args.jitter,
+        gap=round(args.gap_us * US),
         seed=args.seed,
         causes=tuple(parse(text) for text in args.cause),
         sync_events=args.sync_events,

@@ -200,7 +200,7 @@ class _Rank:
             yield from self._over((number - depth,))
             now = max(now, one.end[number - depth])
         yield from self._over(task.after)
-        start = max([now + self._job.host.latency, *(one.end[earlier] for earlier in task.after)])
+        start = max([now + self._job.host.latency, *(self._free(earlier, task) for earlier in task.after)])
         if self._in_order and number:
             start = max(start, one.start[number - 1])
         one.start[number] = start
@@ -214,6 +214,11 @@ class _Rank:
         else:
             one.end[number] = start + time_alone(self._job, one.rank, task)
         return now
+
+    def _free(self, earlier: int, task: Task) -> int:
+        """When a task may start for all that an earlier one demands."""
+        gap = self._job.gap if self._one.program.tasks[earlier].stream == task.stream else 0
+        return self._one.end[earlier] + gap
 
     def _end_beside_collectives(self, number: int, start: int) -> Generator[int, None, int]:
         """The end of a kernel that gets on more slowly while any collective of its rank runs.

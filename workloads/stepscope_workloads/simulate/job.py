@@ -118,7 +118,8 @@ class Job:
     bucket_cap: bytes; first_bucket: bytes of the first one, DDP's own rule, or None for the same cap. sharding: "ddp" or
     "fsdp" (each layer one unit). clocks: one a host, in order; hosts without one keep true time. jitter: the largest
     relative deviation of a compute kernel's time, drawn for each by seed, rank and kernel, so that taking a cause away
-    changes no draw. first_step: the number of the first step, past the warm-up. sync_events: record `cuda_sync` rows.
+    changes no draw. gap: what a stream needs between two activities. first_step: the number of the first step, past the
+    warm-up. sync_events: record `cuda_sync` rows. with_stack: record Python frames.
     """
 
     model: Model = field(default_factory=uniform)
@@ -132,6 +133,7 @@ class Job:
     ranks_per_host: int = 8
     clocks: tuple[Clock, ...] = ()
     jitter: float = 0.02
+    gap: int = 0
     seed: int = 0
     first_step: int = 10
     causes: tuple[Cause, ...] = ()
