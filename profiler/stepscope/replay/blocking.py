@@ -98,7 +98,7 @@ class BlockedHost:
     def _wait(self, row: int, call: tuple[int, int], sources: Iterable[int]) -> None:
         a = self._all
         thread = int(host.threads_of(self._trace)[row])
-        found = [(self._device.ends[k], int(a.end[k]), row) for k in sources]
+        found = [(int(self._device.ends[k]), int(a.end[k]), row) for k in sources]
         if max(end for _, end, _ in found) > call[0]:
             self._threads.waits(thread, call, found)
         else:
@@ -109,9 +109,9 @@ class BlockedHost:
     def _copies(self, synchronising: set[int]) -> None:
         """A call whose own activity was over before it returned has waited for it."""
         a, events = self._all, self._trace.events
-        for k in np.flatnonzero(a.mine).tolist():
+        for k in np.flatnonzero(a.mine & (a.end <= events.end[a.call])).tolist():
             call = int(a.call[k])
-            if call not in synchronising and a.end[k] <= events.end[call]:
+            if call not in synchronising:
                 self._wait(call, (int(events.start[call]), int(events.end[call])), [k])
 
     def _full_queue(self) -> None:
@@ -141,9 +141,8 @@ class BlockedHost:
                 ended = np.flatnonzero((a.launch <= start) & (a.end > start) & (a.end <= end) & a.mine)
                 if len(ended) and end - a.end[ended].max() <= _AT_ONCE:
                     last = int(ended[np.argmax(a.end[ended])])
-                    self._threads.waits(
-                        thread, (start, end), [(self._device.ends[last], int(a.end[last]), int(a.row[last]))]
-                    )
+                    waited = (int(self._device.ends[last]), int(a.end[last]), int(a.row[last]))
+                    self._threads.waits(thread, (start, end), [waited])
 
     def _evaluates(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The rows of this step's nodes of backward, and their threads."""

@@ -1,4 +1,4 @@
-"""A network in the making: points and edges are added one by one, then lags and residuals are settled."""
+"""A network in the making: points and edges are added one by one or in columns, then lags and residuals are settled."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.replay.network import NO_EVENT, Edge, Network
+
+Column = NDArray[np.int64]
 
 
 class Draft:
@@ -19,23 +21,28 @@ class Draft:
         self._collective: list[int] = []
         self._shared: list[bool] = []
         self._context: set[int] = set()
-        self._edges: dict[tuple[int, int], tuple[int, Edge, int, int]] = {}
+        self._edges: list[tuple[int, int, int, int, int, int]] = []
         self.impossible = 0
         """Edges that the measured times contradict (the target came before the source); they were left out."""
-
-    def time(self, point: int) -> int:
-        """When a point was measured."""
-        return self._time[point]
 
     def point(self, time: int, owner: int, lane: int = NO_EVENT) -> int:
         """A new point of the recording `owner`."""
         return self._add(time, time, owner, lane, NO_EVENT, shared=False)
 
-    def context(self, time: int, owner: int, lane: int) -> int:
-        """A new point at which device work that an earlier step launched was over."""
-        point = self.point(time, owner, lane)
-        self._context.add(point)
-        return point
+    def points(self, time: Column, owner: int, lane: Column) -> Column:
+        """New points of a recording, in columns."""
+        first, count = len(self._time), len(time)
+        self._time.extend(time.tolist())
+        self._begin.extend(time.tolist())
+        self._owner.extend([owner] * count)
+        self._lane.extend(lane.tolist())
+        self._collective.extend([NO_EVENT] * count)
+        self._shared.extend([False] * count)
+        return np.arange(first, first + count)
+
+    def context(self, points: Column) -> None:
+        """Say that points are ends of device work that an earlier step launched."""
+        self._context.update(points.tolist())
 
     def transfer(self, begin: int, end: int, owner: int, collective: int, *, shared: bool) -> int:
         """A new point that ends a transfer of a collective; what it waits for must have come by its beginning."""
@@ -61,21 +68,30 @@ class Draft:
         if gap < 0 or source == target:
             self.impossible += gap < 0
             return False
-        lag = max(0, min(lag, gap))
-        known = self._edges.get((source, target))
-        if known is None or known[0] < lag:
-            self._edges[source, target] = (lag, kind, owner, row)
+        self._edges.append((source, target, max(0, min(lag, gap)), kind, owner, row))
         return True
+
+    def edges(self, source: Column, target: Column, kind: Edge, lag: Column, owner: int, row: Column) -> None:
+        """The same in columns, for edges that the measured times are known to allow."""
+        count = len(source)
+        columns = (
+            source.tolist(),
+            target.tolist(),
+            lag.tolist(),
+            [int(kind)] * count,
+            [owner] * count,
+            row.tolist(),
+        )
+        self._edges.extend(zip(*columns, strict=True))
 
     def network(self) -> Network:
         """Settle it: each transfer's work, and each point's residual."""
         count = len(self._time)
         time, begin = (np.array(column, dtype=np.int64) for column in (self._time, self._begin))
-        pairs = np.array(list(self._edges), dtype=np.int64).reshape(-1, 2)
-        columns = np.array(list(self._edges.values()), dtype=np.int64).reshape(-1, 4)
-        source, target = pairs[:, 0], pairs[:, 1]
+        columns = np.array(self._edges, dtype=np.int64).reshape(-1, 6)
+        source, target, lag, kind, owner, row = (np.ascontiguousarray(column) for column in columns.T)
         reached = np.full(count, np.iinfo(np.int64).min, dtype=np.int64)
-        np.maximum.at(reached, target, time[source] + columns[:, 0])
+        np.maximum.at(reached, target, time[source] + lag)
         waits = np.bincount(target, minlength=count) > 0
         shared = np.array(self._shared, dtype=np.bool_)
         return Network(
@@ -85,10 +101,10 @@ class Draft:
             lane=np.array(self._lane, dtype=np.int64),
             source=source,
             target=target,
-            lag=columns[:, 0],
-            kind=columns[:, 1],
-            owner=columns[:, 2],
-            row=columns[:, 3],
+            lag=lag,
+            kind=kind,
+            owner=owner,
+            row=row,
             work=np.where(shared, _work_alone(begin, time, shared), (time - begin).astype(np.float64)),
             shared=shared,
             context=np.isin(np.arange(count), list(self._context)),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stepscope.ranks.pairing import Pairing
 from stepscope.replay.activities import Activities
@@ -60,7 +61,9 @@ class StepGraph:
         shift = np.zeros(len(self.shifts))
         for index, time in (earlier or {}).items():
             shift[index] = time
-        times = apply(self.network, change, self.numbers, self.shifts).solve(shift)
+        return self._at(apply(self.network, change, self.numbers, self.shifts).solve(shift))
+
+    def _at(self, times: NDArray[np.float64]) -> Replayed:
         start = {index: times[first] for index, (first, _) in self.borders.items()}
         wall = {index: float(times[last] - start[index]) for index, (_, last) in self.borders.items()}
         drained = {
@@ -77,10 +80,14 @@ class StepGraph:
         the device's idle time would have absorbed in any case is no gain. Where nothing of an earlier step was
         recorded, what the device was late by when the host's window ended is the most that counts.
         """
-        as_it_was, once = self.replay(), self.replay(change)
+        as_it_was, once = self._at(self.network.time.astype(np.float64)), self.replay(change)
         inherited = {index: as_it_was.drained[index] - once.drained[index] for index in self.measured}
-        again = self.replay(change, inherited) if self.network.context.any() else once
         behind = set(self.network.point_owner[self.network.context].tolist())
+        again = (
+            self.replay(change, inherited)
+            if any(inherited[index] for index in behind & set(inherited))
+            else once
+        )
         gained = {}
         for index in self.measured:
             host = as_it_was.wall[index] - once.wall[index]
@@ -93,6 +100,8 @@ class StepGraph:
 
     def cost(self) -> dict[int, float]:
         """What communication cost each rank: the step less the same step with every transfer taking no time; ns."""
+        if not self.numbers:
+            return dict.fromkeys(self.measured, 0.0)
         return self.saved(Change(transfers=dict.fromkeys(self.numbers, 0.0)))
 
 

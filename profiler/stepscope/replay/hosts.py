@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepscope import intervals as iv
 from stepscope.intervals import Intervals
-from stepscope.replay.draft import Draft
-from stepscope.replay.network import Edge
+from stepscope.replay.draft import Column, Draft
+from stepscope.replay.network import NO_EVENT, Edge
 from stepscope.trace import gloo, host
 from stepscope.trace.columns import Category, Trace
 
@@ -37,6 +36,19 @@ class Threads:
         if time not in points:
             points[time] = self._draft.point(time + self._shift, self._owner, thread)
         return points[time]
+
+    def at_all(self, threads: Column, times: Column) -> Column:
+        """The points of several threads and times, in columns."""
+        for thread in np.unique(threads).tolist():
+            points = self._points.setdefault(thread, {})
+            new = np.array(
+                [t for t in np.unique(times[threads == thread]).tolist() if t not in points], np.int64
+            )
+            lanes = np.full(len(new), thread, dtype=np.int64)
+            added = self._draft.points(new + self._shift, self._owner, lanes)
+            points.update(zip(new.tolist(), added.tolist(), strict=True))
+        pairs = zip(threads.tolist(), times.tolist(), strict=True)
+        return np.array([self._points[thread][time] for thread, time in pairs], dtype=np.int64)
 
     def block(self, thread: int, start: int, end: int) -> None:
         """Say that the thread did nothing of its own in [start, end): that time is no part of program order's lag."""
@@ -66,11 +78,10 @@ class Threads:
             spans = np.array(self._blocked.get(thread, []), dtype=np.int64).reshape(-1, 2)
             blocked = iv.union(spans[:, 0], spans[:, 1])
             times = np.array(sorted(points), dtype=np.int64)
-            idle = iv.covered_within(blocked, times[:-1], times[1:]).tolist()
-            for (before, after), nothing in zip(pairwise(times.tolist()), idle, strict=True):
-                self._draft.edge(
-                    points[before], points[after], Edge.ORDER, after - before - nothing, self._owner
-                )
+            at = np.array([points[time] for time in times.tolist()], dtype=np.int64)
+            lags = np.diff(times) - iv.covered_within(blocked, times[:-1], times[1:])
+            nothing = np.full(len(lags), NO_EVENT, dtype=np.int64)
+            self._draft.edges(at[:-1], at[1:], Edge.ORDER, lags, self._owner, nothing)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.replay.activities import Activities
-from stepscope.replay.draft import Draft
+from stepscope.replay.draft import Column, Draft
 from stepscope.replay.hosts import Threads
 from stepscope.replay.joined import Ends
 from stepscope.replay.network import Edge
@@ -34,11 +34,11 @@ class DeviceStep:
     def __init__(self, draft: Draft, owner: int, shift: int, activities: Activities) -> None:
         self._draft, self.owner, self._shift = draft, owner, shift
         self.activities = self._all = activities
-        self.starts: list[int] = []
-        """For each activity the point of its start; -1 for those that an earlier step launched."""
-        self.ends: list[int] = []
-        self._reached = [int(np.iinfo(np.int64).min)] * len(activities)
-        """For each activity, until when the edges drawn so far hold it back."""
+        self._starts = np.full(len(activities), -1, dtype=np.int64)
+        self.ends = np.full(len(activities), -1, dtype=np.int64)
+        """For each activity the point of its end."""
+        self._held = np.full(len(activities), np.iinfo(np.int64).min, dtype=np.int64)
+        """For each activity, until when the edges drawn so far hold it back; on the recording's clock."""
 
     def draw(self, threads: Threads, meetings: Mapping[int, Ends]) -> None:
         """Draw all activities; meetings: row of a collective to its points."""
@@ -51,39 +51,37 @@ class DeviceStep:
     @property
     def drained(self) -> list[int]:
         """The ends of everything that the step launched."""
-        return [self.ends[k] for k in np.flatnonzero(self._all.mine)]
+        found: list[int] = self.ends[self._all.mine].tolist()
+        return found
 
     def _draw_points(self, meetings: Mapping[int, Ends]) -> None:
         a = self._all
-        for k in range(len(a)):
-            row, lane = int(a.row[k]), int(a.stream[k])
-            start, end = int(a.start[k]) + self._shift, int(a.end[k]) + self._shift
-            if not a.mine[k]:
-                self.starts.append(-1)
-                self.ends.append(self._draft.context(end, self.owner, lane))
-            elif row in meetings:
-                self.starts.append(meetings[row].arrival)
-                self.ends.append(meetings[row].leave)
-            else:
-                self.starts.append(self._draft.point(start, self.owner, lane))
-                self.ends.append(self._draft.point(end, self.owner, lane))
-                self._edge(self.starts[k], self.ends[k], Edge.RUN, end - start, row)
+        shared = a.mine & np.isin(a.row, list(meetings))
+        for k in np.flatnonzero(shared).tolist():
+            ends = meetings[int(a.row[k])]
+            self._starts[k], self.ends[k] = ends.arrival, ends.leave
+        own = np.flatnonzero(a.mine & ~shared)
+        self._starts[own] = self._draft.points(a.start[own] + self._shift, self.owner, a.stream[own])
+        left = np.flatnonzero(~shared)
+        self.ends[left] = self._draft.points(a.end[left] + self._shift, self.owner, a.stream[left])
+        self._draft.context(self.ends[~a.mine])
+        lasted = (a.end - a.start)[own]
+        self._draft.edges(self._starts[own], self.ends[own], Edge.RUN, lasted, self.owner, a.row[own])
 
-    def _edge(self, source: int, target: int, kind: Edge, lag: int, row: int) -> bool:
-        return self._draft.edge(source, target, kind, lag, self.owner, row)
-
-    def _hold(self, k: int, source: int, kind: Edge, lag: int) -> None:
-        """Let activity k start no earlier than so long after a point, and remember the latest of all such."""
-        if self._edge(source, self.starts[k], kind, lag, int(self._all.row[k])):
-            held = self._draft.time(source) + lag
-            self._reached[k] = max(self._reached[k], min(held, self._draft.time(self.starts[k])))
+    def _hold(self, which: Column, sources: Column, since: Column, kind: Edge, lag: int) -> None:
+        """Let activities start no earlier than so long after some points, which came at `since`."""
+        a = self._all
+        gap = a.start[which] - since
+        fits = gap >= 0
+        which, sources, lags = which[fits], sources[fits], np.minimum(lag, gap[fits])
+        self._draft.impossible += int((~fits).sum())
+        self._draft.edges(sources, self._starts[which], kind, lags, self.owner, a.row[which])
+        np.maximum.at(self._held, which, since[fits] + lags)
 
     def _draw_launches(self, threads: Threads) -> None:
-        latency = self._launch_latency()
-        a = self._all
-        for k in np.flatnonzero(a.mine).tolist():
-            call = threads.at(int(a.thread[k]), int(a.launch[k]))
-            self._hold(k, call, Edge.LAUNCH, latency)
+        a, mine = self._all, np.flatnonzero(self._all.mine)
+        calls = threads.at_all(a.thread[mine], a.launch[mine])
+        self._hold(mine, calls, a.launch[mine], Edge.LAUNCH, self._launch_latency())
 
     def _launch_latency(self) -> int:
         """From call to start where nothing else held an activity back: hardly more than the shortest seen."""
@@ -93,39 +91,40 @@ class DeviceStep:
         return min(_LONGEST_LATENCY, int(np.quantile(taken, 0.01))) if len(taken) else 0
 
     def _draw_streams(self) -> None:
-        previous: dict[int, int] = {}
-        for k, stream in enumerate(self._all.stream.tolist()):
-            if stream in previous and self._all.mine[k]:
-                self._hold(k, self.ends[previous[stream]], Edge.STREAM, _BACK_TO_BACK)
-            if stream not in previous or self._all.end[k] >= self._all.end[previous[stream]]:
-                previous[stream] = k
+        """Each after the one before it on its stream; one that starts before that is over follows the last that is."""
+        a = self._all
+        for stream in np.unique(a.stream):
+            on = np.flatnonzero(a.stream == stream)
+            over = on[np.argsort(a.end[on], kind="stable")]
+            before = np.searchsorted(a.end[over], a.start[on], side="right") - 1
+            follows = (before >= 0) & a.mine[on]
+            on, last = on[follows], over[before[follows]]
+            itself = on == last
+            on, last = on[~itself], last[~itself]
+            self._hold(on, self.ends[last], a.end[last], Edge.STREAM, _BACK_TO_BACK)
 
     def _draw_sources(self, meetings: Mapping[int, Ends]) -> None:
         """A collective comes after the last thing that its thread launched on another stream before it."""
         a = self._all
         computes = a.mine & ~np.isin(a.row, list(meetings))
-        for k in np.flatnonzero(a.mine & ~computes).tolist():
+        for k in np.flatnonzero(a.mine & ~computes):
             before = np.flatnonzero(computes & (a.thread == a.thread[k]) & (a.launch < a.launch[k]))
             if not len(before):
                 continue
-            last = int(before[np.argmax(a.launch[before])])
-            if a.stream[last] != a.stream[k] and a.end[last] <= a.start[k]:
-                self._hold(k, self.ends[last], Edge.READY, _BACK_TO_BACK)
+            last = before[[np.argmax(a.launch[before])]]
+            if a.stream[last[0]] != a.stream[k] and a.end[last[0]] <= a.start[k]:
+                self._hold(np.array([k]), self.ends[last], a.end[last], Edge.READY, _BACK_TO_BACK)
 
     def _infer_waits(self) -> None:
         a = self._all
         by_end = np.argsort(a.end, kind="stable")
-        ends = a.end[by_end]
-        for k in np.flatnonzero(a.mine).tolist():
+        last = np.searchsorted(a.end[by_end], a.start, side="right") - 1
+        for k in np.flatnonzero(a.mine & (a.start - self._held > _UNEXPLAINED)).tolist():
             start = int(a.start[k])
-            held = self._reached[k] - self._shift
-            if start - held <= _UNEXPLAINED:
-                continue
-            last = int(np.searchsorted(ends, start, side="right")) - 1
-            found = self._waited_for(by_end, last, k, max(held, start - _AT_ONCE))
+            found = self._waited_for(by_end, int(last[k]), k, max(int(self._held[k]), start - _AT_ONCE))
             if found is not None:
-                lag = start - int(a.end[found])
-                self._edge(self.ends[found], self.starts[k], Edge.WAIT, lag, int(a.row[found]))
+                lag, row = start - int(a.end[found]), int(a.row[found])
+                self._draft.edge(int(self.ends[found]), int(self._starts[k]), Edge.WAIT, lag, self.owner, row)
 
     def _waited_for(self, by_end: NDArray[np.int64], last: int, k: int, since: int) -> int | None:
         """The activity on another stream that ended last before k started, if it ended after `since`."""
