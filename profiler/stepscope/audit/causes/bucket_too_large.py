@@ -1,0 +1,62 @@
+"""bucket-too-large: so few buckets that the first leaves when backward is nearly over, with nothing left to hide behind.
+
+Priced by the replay with the same gradients in the buckets that a smaller `bucket_cap_mb` would have made of them, each
+sent when its last gradient had arrived. A model whose gradients all arrive at once (a compiled backward in one piece)
+gains nothing by that, and there is no finding.
+"""
+
+from __future__ import annotations
+
+from stepscope.audit.case import Case, RankStep
+from stepscope.audit.causes import rebucket
+from stepscope.audit.causes.finding import Description, mebibytes, milliseconds, priced
+from stepscope.audit.causes.rounds import Round, reducing_rounds, sizes_in_words
+from stepscope.audit.causes.unused import searches_unused
+from stepscope.audit.result import Finding
+
+_FEW = 2
+_LATE = 0.5
+"""A first bucket that is sent before so much of backward has passed leaves the rest of it to hide behind."""
+_DEFAULT_CAP = 25 * rebucket.MIB
+
+
+def detect(case: Case) -> list[Finding]:
+    """One finding, if smaller buckets would bring anything."""
+    chosen = rebucket.choose(case, _with_few_buckets)
+    link = rebucket.link_of(case)
+    cap = rebucket.best_cap(case, chosen, link) if link is not None else None
+    if link is None or cap is None:
+        return []
+    price = case.price(
+        lambda graph: rebucket.rebucketed(graph, chosen.get(graph.step, []), link, cap * rebucket.MIB)
+    )
+    example = next(iter(chosen.values()))[0]
+    return priced(case, price, _describe(example, cap))
+
+
+def _with_few_buckets(one: RankStep) -> Round | None:
+    reduced = reducing_rounds(one)
+    if not reduced or searches_unused(one) or not reduced[-1].reduced_within or len(reduced[-1].ops) > _FEW:
+        return None
+    last = reduced[-1]
+    length = last.end - last.start
+    return last if last.ops[0].launch - last.start >= _LATE * length else None
+
+
+def _describe(example: Round, cap: int) -> Description:
+    passed = example.ops[0].launch - example.start
+    length = example.end - example.start
+    evidence = [
+        f"all {mebibytes(example.bytes)} of gradients go in {sizes_in_words(example.ops)}",
+        f"the first is sent {milliseconds(passed)} into a backward of {milliseconds(length)}: "
+        f"{milliseconds(max(0, length - passed))} are left to hide it behind",
+    ]
+    if example.bytes < _DEFAULT_CAP:
+        evidence.append("the whole model fits into one bucket of DDP's default size, 25 MiB")
+    return Description(
+        cause="bucket-too-large",
+        confidence="high: each gradient's arrival was recorded; the other buckets' transfers are computed from it",
+        evidence=evidence,
+        fix=f"DistributedDataParallel(..., bucket_cap_mb={cap}); compare sizes by measurement: stepscope sweep",
+        reference="https://arxiv.org/abs/2006.15704",
+    )

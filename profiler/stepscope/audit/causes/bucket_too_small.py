@@ -1,0 +1,66 @@
+"""bucket-too-small: so many small buckets that latency takes the link's time, not bytes.
+
+Priced by the replay with neighbouring buckets merged up to a larger `bucket_cap_mb`: the group's last collective carries
+the bytes of all, and the latency is paid once. Only buckets of DDP's reducer count: a loop by hand, tensor-parallel and
+SyncBatchNorm traffic are small for other reasons.
+"""
+
+from __future__ import annotations
+
+from stepscope.audit.case import Case
+from stepscope.audit.causes import rebucket
+from stepscope.audit.causes.finding import Description, in_step, mebibytes, milliseconds, priced
+from stepscope.audit.causes.rounds import Round, reducing_rounds
+from stepscope.audit.result import Finding
+from stepscope.replay.change import Change
+from stepscope.replay.graph import StepGraph
+from stepscope.stats import median
+
+_MANY = 8
+_LATENCY_SHARE = 0.5
+"""Where latency takes less than this share of a bucket's time, the bucket is not too small."""
+
+
+def detect(case: Case) -> list[Finding]:
+    """One finding, if larger buckets would bring anything."""
+    link = rebucket.link_of(case)
+    if link is None or not link.latency:
+        return []
+    tried = {
+        cap: case.price(lambda graph, cap=cap: _merged(case, graph, link, cap * rebucket.MIB))  # type: ignore[misc]
+        for cap in rebucket.CAPS_MIB
+    }
+    known = {cap: price for cap, price in tried.items() if price is not None}
+    if not known:
+        return []
+    cap = max(known, key=lambda cap: (known[cap].ms, -cap))
+    example = next(r for one in case.rank_steps() for r in reducing_rounds(one) if _is_latency_bound(r, link))
+    return priced(case, known[cap], _describe(example, link, cap))
+
+
+def _merged(case: Case, graph: StepGraph, link: rebucket.Link, cap: float) -> Change | None:
+    work = rebucket.works(graph)
+    chosen = [r for one in in_step(case, graph) for r in reducing_rounds(one) if _is_latency_bound(r, link)]
+    return rebucket.together([rebucket.merged(round_, work, link, cap) for round_ in chosen])
+
+
+def _is_latency_bound(round_: Round, link: rebucket.Link) -> bool:
+    if len(round_.ops) < _MANY or not round_.reduced_within or any(op.bytes is None for op in round_.ops):
+        return False
+    modelled = sum(link.time(op.bytes or 0) for op in round_.ops)
+    return len(round_.ops) * link.latency >= _LATENCY_SHARE * modelled
+
+
+def _describe(example: Round, link: rebucket.Link, cap: int) -> Description:
+    size = median([op.bytes or 0 for op in example.ops])
+    return Description(
+        cause="bucket-too-small",
+        confidence="medium: latency and rate are a line fitted to transfers of the sizes that were there",
+        evidence=[
+            f"{len(example.ops)} buckets a step, {mebibytes(size)} in the median, {mebibytes(example.bytes)} in all",
+            f"a collective takes {milliseconds(link.latency)} whatever it carries, "
+            f"and its median bytes {milliseconds(link.per_byte * size)}",
+        ],
+        fix=f"DistributedDataParallel(..., bucket_cap_mb={cap}); compare sizes by measurement: stepscope sweep",
+        reference="https://github.com/pytorch/pytorch/issues/118421",
+    )

@@ -1,0 +1,130 @@
+"""What a rank's host threads spent on their own work, phase by phase: waiting for others is left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepscope.audit.case import RankStep
+from stepscope.replay.graph import StepGraph
+from stepscope.replay.hosts import main_thread, stretches
+from stepscope.replay.network import Edge
+from stepscope.trace import host
+from stepscope.trace.recording import Phase
+
+INPUT, FORWARD, BACKWARD, UPDATE = "input", "forward", "backward", "update"
+_SHORTEST = 1_000_000
+_OWN = 0.5
+"""A stretch of which less than this is a thread's own time is a wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part of a step on the host; ns on the recording's clock."""
+
+    phase: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A stretch of a thread in which no operator computed; ns on the recording's clock."""
+
+    start: int
+    end: int
+
+    @property
+    def length(self) -> int:
+        """In ns."""
+        return self.end - self.start
+
+
+def spans(one: RankStep) -> list[Span]:
+    """A step from end to end: what comes before a forward is input, what comes after the last backward is the update."""
+    forwards, backwards = _forward_starts(one), _backward_spans(one)
+    borders = [(one.step.window.start, INPUT)]
+    for start, end in backwards:
+        forward = [time for time in forwards if borders[-1][0] <= time < start]
+        borders += [(forward[0], FORWARD)] if forward else []
+        borders += [(start, BACKWARD), (end, INPUT)]
+    if backwards:
+        borders[-1] = (borders[-1][0], UPDATE)
+    ends = [*(time for time, _ in borders[1:]), one.step.window.end]
+    return [Span(phase, start, end) for (start, phase), end in zip(borders, ends, strict=True) if end > start]
+
+
+def own_time(graph: StepGraph, one: RankStep, start: int, end: int) -> float:
+    """How long a rank's host threads worked between two times, as the replay's program order has it; ns."""
+    network, shift = graph.network, graph.shifts[one.index]
+    edges = np.flatnonzero((network.kind == Edge.ORDER) & (network.owner == one.index))
+    before, after = network.time[network.source[edges]], network.time[network.target[edges]]
+    shared = np.minimum(after, end + shift) - np.maximum(before, start + shift)
+    share = np.clip(shared, 0, None) / np.maximum(1, after - before)
+    return float((network.lag[edges] * share).sum())
+
+
+def longest_idle(graph: StepGraph, one: RankStep, span: Span) -> Stretch | None:
+    """The longest stretch of a span in which the main thread ran no operator and waited for nothing."""
+    thread = thread_of(one)
+    if thread is None:
+        return None
+    found = [
+        Stretch(start, end)
+        for start, end in stretches(one.recording.trace, thread, (span.start, span.end), _SHORTEST)
+        if own_time(graph, one, start, end) >= _OWN * (end - start)
+    ]
+    return max(found, key=lambda stretch: stretch.length, default=None)
+
+
+def thread_of(one: RankStep) -> int | None:
+    """The thread whose step it is."""
+    return main_thread(one.recording.trace, (one.step.window.start, one.step.window.end))
+
+
+def around(one: RankStep, stretch: Stretch) -> str:
+    """The innermost recorded event that a stretch lies in, and the one that ended before it."""
+    trace, events = one.recording.trace, one.recording.trace.events
+    mine = host.threads_of(trace) == thread_of(one)
+    holding = np.flatnonzero(mine & (events.start <= stretch.start) & (events.end >= stretch.end))
+    ended = np.flatnonzero(
+        mine & (events.end <= stretch.start) & (events.end > stretch.start - stretch.length)
+    )
+    words = []
+    if len(ended):
+        words.append(f"after {_name(one, ended[np.argmax(events.end[ended])])}")
+    if len(holding):
+        words.append(f"within {_name(one, holding[np.argmax(events.start[holding])])}")
+    return ", ".join(words)
+
+
+def _name(one: RankStep, row: np.int64) -> str:
+    trace = one.recording.trace
+    return str(trace.names[trace.events.name[row]])
+
+
+def _forward_starts(one: RankStep) -> list[int]:
+    """When DDP's forwards began; without DDP, when forward computed first."""
+    trace = one.recording.trace
+    start = trace.events.start[host.select(trace, host.is_ddp_forward)]
+    window = one.step.window
+    found = sorted(start[(start >= window.start) & (start < window.end)].tolist())
+    if found:
+        return found
+    work = one.recording.compute
+    mine = (work.step == one.number) & (work.phase == Phase.FORWARD)
+    return sorted(work.launch[mine].tolist())
+
+
+def _backward_spans(one: RankStep) -> list[tuple[int, int]]:
+    """First start and last end of the engine's nodes on the host, one pair a backward pass."""
+    trace = one.recording.trace
+    rows = host.select(trace, host.is_evaluate_function)
+    start, end = trace.events.start[rows], trace.events.end[rows]
+    window = one.step.window
+    mine = (start >= window.start) & (start < window.end)
+    start, end = start[mine], end[mine]
+    forwards = np.array(_forward_starts(one), dtype=np.int64)
+    number = np.searchsorted(forwards, start)
+    return [(int(start[number == n].min()), int(end[number == n].max())) for n in np.unique(number)]

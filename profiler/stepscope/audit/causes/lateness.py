@@ -1,0 +1,168 @@
+"""Which rank loses time in which phase of the step, so that the others wait for it; shared by straggler and input-skew."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from stepscope.audit.case import Case, RankStep
+from stepscope.audit.causes import host_time
+from stepscope.audit.causes.finding import MINIMUM_SHARE, Description, in_step, milliseconds, priced
+from stepscope.audit.causes.host_time import Span, Stretch
+from stepscope.audit.result import Finding
+from stepscope.replay.change import Change, Segment
+from stepscope.replay.graph import StepGraph
+from stepscope.stats import median
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """What one rank lost in one step's phase against the median of the others, and what is taken out for a price; ns."""
+
+    time: float
+    segments: tuple[Segment, ...]
+    place: str | None = None
+    """Where it was lost, if that was an idle stretch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A rank that is late in one phase, by step."""
+
+    one: RankStep
+    phase: str
+    by_step: dict[int, Lost]
+
+    @property
+    def typical(self) -> float:
+        """What it loses in the median step; ns."""
+        return median([lost.time for lost in self.by_step.values()])
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One step's phase on all ranks, by recording: own time, and the longest idle stretch of each of the phase's spans."""
+
+    ones: dict[int, RankStep]
+    own: dict[int, float]
+    spans: dict[int, list[Span]]
+    idle: dict[int, list[Stretch | None]]
+
+    @classmethod
+    def of(cls, graph: StepGraph, ones: Sequence[RankStep], phase: str) -> _Step:
+        spans = {one.index: [s for s in host_time.spans(one) if s.phase == phase] for one in ones}
+        return cls(
+            ones={one.index: one for one in ones},
+            own={
+                one.index: sum(host_time.own_time(graph, one, s.start, s.end) for s in spans[one.index])
+                for one in ones
+            },
+            spans=spans,
+            idle={
+                one.index: [host_time.longest_idle(graph, one, s) for s in spans[one.index]] for one in ones
+            },
+        )
+
+    def idle_time(self, index: int) -> float:
+        """Of a rank's longest idle stretches, one a span."""
+        return float(sum(stretch.length for stretch in self.idle[index] if stretch is not None))
+
+
+def findings(case: Case, phases: Sequence[str], cause: str, fix: str, reference: str) -> list[Finding]:
+    """A finding for each phase in which one rank is late in every step but a few."""
+    found = []
+    for phase in phases:
+        late = _late_in(case, phase)
+        if late is not None:
+            price = case.price(lambda graph, late=late: _as_fast_as_others(graph, late))  # type: ignore[misc]
+            found += priced(case, price, _describe(late, cause, fix, reference))
+    return found
+
+
+def _as_fast_as_others(graph: StepGraph, late: Late) -> Change | None:
+    lost = late.by_step.get(graph.step)
+    return Change(segments=lost.segments) if lost is not None and lost.segments else None
+
+
+def _late_in(case: Case, phase: str) -> Late | None:
+    """The rank that idles longer in a phase than the others ever do, else the one whose own time there is longer."""
+    steps = {
+        number: _Step.of(graph, ones, phase)
+        for number, graph in case.graphs.items()
+        if len(ones := in_step(case, graph)) > 1
+    }
+    if not steps or case.step_ms is None:
+        return None
+    idle = {number: {index: step.idle_time(index) for index in step.ones} for number, step in steps.items()}
+    own = {number: step.own for number, step in steps.items()}
+    for times, lost_in in ((idle, _idling), (own, _all_over)):
+        culprit = _apart(times, MINIMUM_SHARE * case.step_ms * 1e6)
+        if culprit is not None:
+            lost = {number: lost_in(step, culprit) for number, step in steps.items() if culprit in step.ones}
+            example = next(step.ones[culprit] for step in steps.values() if culprit in step.ones)
+            return Late(example, phase, lost)
+    return None
+
+
+def _apart(times: Mapping[int, Mapping[int, float]], least: float) -> int | None:
+    """The rank that takes longer in its best step than any other in its worst, by step and recording; ns.
+
+    Of ten steps or more the extreme tenth is left out at each end. Who is slower only in most steps is jitter: with two
+    ranks and five steps that happens to a third of all phases.
+    """
+    by_rank: dict[int, list[float]] = defaultdict(list)
+    for step in times.values():
+        for index, time in step.items():
+            by_rank[index].append(time)
+    culprit = max(by_rank, key=lambda index: median(by_rank[index]))
+    rest = [time for index, found in by_rank.items() if index != culprit for time in found]
+    if not rest:
+        return None
+    mine, others = sorted(by_rank[culprit]), sorted(rest)
+    apart = mine[len(mine) // 10] > others[-1 - len(others) // 10]
+    return culprit if apart and median(mine) - median(others) >= least else None
+
+
+def _idling(step: _Step, culprit: int) -> Lost:
+    """The culprit's idle stretches as long as the others'."""
+    one, thread = step.ones[culprit], host_time.thread_of(step.ones[culprit])
+    segments, lost, place = [], 0.0, None
+    for number, stretch in enumerate(step.idle[culprit]):
+        others = [s[number] for index, s in step.idle.items() if index != culprit and number < len(s)]
+        usual = median([s.length if s else 0 for s in others]) if others else 0.0
+        if stretch is not None and thread is not None and stretch.length > usual:
+            segments.append(Segment(culprit, thread, stretch.start, stretch.end, usual / stretch.length))
+            lost += stretch.length - usual
+            place = (
+                place
+                or f"{milliseconds(stretch.length)} without an operator, {host_time.around(one, stretch)}"
+            )
+    return Lost(lost, tuple(segments), place)
+
+
+def _all_over(step: _Step, culprit: int) -> Lost:
+    """The culprit's whole phase as long as the others'."""
+    thread = host_time.thread_of(step.ones[culprit])
+    usual = median([time for index, time in step.own.items() if index != culprit])
+    excess = step.own[culprit] - usual
+    if thread is None or excess <= 0:
+        return Lost(excess, ())
+    keep = usual / step.own[culprit]
+    return Lost(excess, tuple(Segment(culprit, thread, s.start, s.end, keep) for s in step.spans[culprit]))
+
+
+def _describe(late: Late, cause: str, fix: str, reference: str) -> Description:
+    evidence = [
+        f"rank {late.one.rank} takes {milliseconds(late.typical)} longer in {late.phase} than the other ranks' median, in "
+        f"{len(late.by_step)} of {len(late.by_step)} steps"
+    ]
+    places = [lost.place for lost in late.by_step.values() if lost.place is not None]
+    if places:
+        evidence.append(f"instead, its main thread spends {places[0]}")
+        confidence = "high: the time was lost in one stretch that the other ranks do not have"
+    else:
+        evidence.append("its operators take longer throughout the phase: more work, or a slower processor")
+        confidence = "medium: the phase as a whole is longer, and no single place in it"
+    rank = late.one.rank
+    return Description(cause, confidence, evidence, fix, reference, ranks=[] if rank is None else [rank])
