@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from stepscope import intervals as iv
 from stepscope.replay.joined import Key
 from stepscope.replay.network import Edge, Network
-from stepscope.replay.streams import arrivals, moved
+from stepscope.replay.streams import arrivals, moved, waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,9 @@ class Change:
     unwaited: collectives and blocking calls for which nothing waits, neither a stream nor a host thread.
     unblocked: collectives and calls for which no host thread waits; streams still do.
     unheld: device activities that wait for no other stream: they come in the order of their own, once launched.
-    moved: collectives put on a stream of their own, in order, each with what waits for it there in the place of what
-        came next on the stream that it was on; None for nothing.
+    moved: collectives put on a stream of their own instead of the one that they were on.
+    after: collectives, each with an activity that waits for its end: a wait that the measured times did not show, because
+        something else came later still.
     activities: factor on the time that device activities run.
     segments: what becomes of stretches of host threads.
     launched: for a collective, the measured moment on its recording's clock at which it is launched instead, such as
@@ -47,7 +48,8 @@ class Change:
     unwaited: frozenset[Key] = frozenset()
     unblocked: frozenset[Key] = frozenset()
     unheld: frozenset[Key] = frozenset()
-    moved: Mapping[Key, Key | None] = field(default_factory=dict)
+    moved: frozenset[Key] = frozenset()
+    after: Mapping[Key, Key] = field(default_factory=dict)
     activities: Mapping[Key, float] = field(default_factory=dict)
     segments: tuple[Segment, ...] = ()
     launched: Mapping[Key, int] = field(default_factory=dict)
@@ -67,7 +69,8 @@ def apply(network: Network, change: Change, numbers: Mapping[Key, int], shifts: 
     changed = _segments(changed, change, shifts)
     changed = _launched(changed, change, shifts)
     changed = moved(changed, change.moved)
-    return _dropped(changed, change)
+    changed = _dropped(changed, change)
+    return waiting(changed, change.after)
 
 
 def _transfers(network: Network, change: Change, numbers: Mapping[Key, int]) -> Network:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -17,29 +17,44 @@ def arrivals(network: Network) -> dict[Key, int]:
     return dict(zip(keys, network.target[launches].tolist(), strict=True))
 
 
-def moved(network: Network, waiting: Mapping[Key, Key | None]) -> Network:
+def ends(network: Network, wanted: Iterable[Key]) -> dict[Key, int]:
+    """For each of some collectives that is in the network, the point at which it ends."""
+    among = set(wanted)
+    leaves = np.flatnonzero(network.kind == Edge.LEAVE)
+    keys = zip(network.owner[leaves].tolist(), network.row[leaves].tolist(), strict=True)
+    found = dict(zip(keys, network.target[leaves].tolist(), strict=True))
+    return {key: point for key, point in found.items() if key in among}
+
+
+def waiting(network: Network, after: Mapping[Key, Key]) -> Network:
+    """With a wait for the end of each collective by an activity that came after it."""
+    if not after:
+        return network
+    begin, end = arrivals(network), ends(network, after)
+    return network.with_edges(
+        [
+            (end[key], begin[follower], 0, Edge.WAIT)
+            for key, follower in after.items()
+            if key in end and follower in begin and network.time[end[key]] <= network.time[begin[follower]]
+        ]
+    )
+
+
+def moved(network: Network, wanted: frozenset[Key]) -> Network:
     """Collectives on a stream of their own instead of the one that they were on.
 
     What came before and after them there follows each other. A collective still comes after what was before it, since its
-    data does, and after the collective moved before it. waiting: for each, the activity that waits for its end instead.
+    data does, and after the collective moved before it.
     """
-    if not waiting:
+    if not wanted:
         return network
     begin = arrivals(network)
-    leaves = np.flatnonzero(network.kind == Edge.LEAVE)
-    end = {
-        key: int(network.target[edge])
-        for edge in leaves.tolist()
-        if (key := (int(network.owner[edge]), int(network.row[edge]))) in waiting and key in begin
-    }
+    end = {key: point for key, point in ends(network, wanted).items() if key in begin}
     way = _Way(network, {point: begin[key] for key, point in end.items()})
     last: dict[int, int] = {}
     for key in sorted(end, key=lambda key: int(network.time[end[key]])):
         way.take_out(begin[key], last.get(key[0]))
         last[key[0]] = end[key]
-        follower = waiting[key]
-        if follower is not None and follower in begin:
-            way.more.append((end[key], begin[follower], 0, Edge.WAIT))
     return way.changed()
 
 
