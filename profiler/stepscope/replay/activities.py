@@ -36,30 +36,33 @@ class Activities:
         return len(self.row)
 
     @classmethod
-    def of(cls, trace: Trace, window: Window) -> Activities:
-        """Those that the window launched, those launched before that were not over at its start, and the last of every
-        stream before it.
-        """
+    def of(cls, trace: Trace) -> Activities:
+        """All of a trace, none of them any step's."""
         events = trace.events
         rows = np.flatnonzero(np.isin(events.category, _DEVICE))
         rows = rows[np.argsort(events.start[rows], kind="stable")]
         call = _calls_of(trace, rows)
-        known = call != host.NO_ROW
-        launch = np.where(known, events.start[call], NO_TIME)
-        mine = known & (launch >= window.start) & (launch < window.end)
-        stream = events.stream[rows] + (events.device[rows].astype(np.int64) + 1) * (1 << 20)
-        before = np.where(known, launch < window.start, events.start[rows] < window.start)
-        keep = mine | (before & (events.end[rows] > window.start)) | _last_of_each(stream, before)
         return cls(
-            row=rows[keep],
-            start=events.start[rows][keep],
-            end=events.end[rows][keep],
-            stream=stream[keep],
-            call=call[keep],
-            launch=launch[keep],
-            thread=host.threads_of(trace)[call[keep]],
-            mine=mine[keep],
+            row=rows,
+            start=events.start[rows],
+            end=events.end[rows],
+            stream=events.stream[rows] + (events.device[rows].astype(np.int64) + 1) * (1 << 20),
+            call=call,
+            launch=np.where(call != host.NO_ROW, events.start[call], NO_TIME),
+            thread=host.threads_of(trace)[call],
+            mine=np.zeros(len(rows), dtype=np.bool_),
         )
+
+    def of_step(self, window: Window) -> Activities:
+        """Those that the window launched, those launched before that were not over at its start, and the last of every
+        stream before it.
+        """
+        known = self.launch != NO_TIME
+        mine = known & (self.launch >= window.start) & (self.launch < window.end)
+        before = np.where(known, self.launch < window.start, self.start < window.start)
+        keep = mine | (before & (self.end > window.start)) | _last_of_each(self.stream, before)
+        columns = ("row", "start", "end", "stream", "call", "launch", "thread")
+        return Activities(**{name: getattr(self, name)[keep] for name in columns}, mine=mine[keep])
 
 
 def _last_of_each(stream: NDArray[np.int64], among: NDArray[np.bool_]) -> NDArray[np.bool_]:

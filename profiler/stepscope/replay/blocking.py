@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from stepscope.replay.activities import Activities
 from stepscope.replay.draft import Draft
-from stepscope.replay.hosts import Threads, stretches
+from stepscope.replay.hosts import Threads
 from stepscope.replay.network import Edge
 from stepscope.replay.on_device import DeviceStep
+from stepscope.replay.timeline import Timeline
 from stepscope.trace import host
-from stepscope.trace.columns import Category, Trace
+from stepscope.trace.columns import Category
 from stepscope.trace.steps import Window
 
 _SYNCHRONISES = re.compile(
@@ -35,10 +36,10 @@ class BlockedHost:
     """The blocked stretches of one step's host threads, drawn into a graph."""
 
     def __init__(
-        self, draft: Draft, threads: Threads, trace: Trace, window: Window, device: DeviceStep
+        self, draft: Draft, threads: Threads, timeline: Timeline, window: Window, device: DeviceStep
     ) -> None:
         self._draft, self._threads = draft, threads
-        self._trace, self._window = trace, window
+        self._timeline, self._trace, self._window = timeline, timeline.trace, window
         self._device, self._all = device, device.activities
 
     def draw(self, main: int) -> None:
@@ -88,7 +89,7 @@ class BlockedHost:
         """The copy that this call's thread launched last, if it launched nothing after it."""
         a, events = self._all, self._trace.events
         mine = np.flatnonzero(
-            (a.thread == host.threads_of(self._trace)[row]) & (a.launch < events.start[row]) & a.mine
+            (a.thread == self._timeline.threads[row]) & (a.launch < events.start[row]) & a.mine
         )
         if not len(mine):
             return None
@@ -97,7 +98,7 @@ class BlockedHost:
 
     def _wait(self, row: int, call: tuple[int, int], sources: Iterable[int]) -> None:
         a = self._all
-        thread = int(host.threads_of(self._trace)[row])
+        thread = int(self._timeline.threads[row])
         found = [(int(self._device.ends[k]), int(a.end[k]), row) for k in sources]
         if max(end for _, end, _ in found) > call[0]:
             self._threads.waits(thread, call, found)
@@ -129,12 +130,11 @@ class BlockedHost:
     def _blocking_operators(self) -> None:
         """Inside a communication operator that holds its thread until a collective is over."""
         trace, a = self._trace, self._all
-        window = (self._window.start, self._window.end)
-        operators = host.select(trace, host.is_communication)
+        operators = self._timeline.communications
         operators = operators[trace.events.duration[operators] >= _SHORTEST_WAIT]
         spans = host.HostSpans(trace, operators)
-        for thread in np.unique(host.threads_of(trace)[operators]).tolist():
-            for start, end in stretches(trace, thread, window, _SHORTEST_WAIT):
+        for thread in np.unique(self._timeline.threads[operators]).tolist():
+            for start, end in self._timeline.stretches(thread, self._window, _SHORTEST_WAIT):
                 held = spans.holding(np.array([thread]), np.array([start]))[0]
                 if held == host.NO_ROW or trace.events.end[held] < end:
                     continue
@@ -147,9 +147,9 @@ class BlockedHost:
     def _evaluates(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The rows of this step's nodes of backward, and their threads."""
         events = self._trace.events
-        rows = host.select(self._trace, host.is_evaluate_function)
+        rows = self._timeline.evaluates
         rows = rows[(events.start[rows] >= self._window.start) & (events.start[rows] < self._window.end)]
-        return rows, host.threads_of(self._trace)[rows]
+        return rows, self._timeline.threads[rows]
 
     def _handoffs(self, main: int, thread: int) -> None:
         """While the engine's thread runs backward, the one that called it is blocked; it goes on when the last node ends."""
@@ -157,7 +157,7 @@ class BlockedHost:
         rows, threads = self._evaluates()
         rows = rows[threads == thread]
         starts, ends = np.sort(events.start[rows]), np.sort(events.end[rows])
-        idle = stretches(self._trace, main, (self._window.start, self._window.end), 1)
+        idle = self._timeline.stretches(main, self._window, 1)
         first = np.searchsorted(starts, idle.start)
         last = np.searchsorted(ends, idle.end, side="right") - 1
         for k in np.flatnonzero(first <= last).tolist():
@@ -179,7 +179,7 @@ class BlockedHost:
 
     def _idle_since(self, thread: int, begun: int) -> int:
         """When the engine's thread ended what it did before this backward."""
-        ends = self._trace.events.end[host.threads_of(self._trace) == thread]
+        ends = self._trace.events.end[self._timeline.of_thread(thread, self._window)]
         before = ends[ends <= begun]
         return int(before.max()) if len(before) else begun
 

@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.ranks.pairing import Pairing
-from stepscope.replay.activities import Activities
 from stepscope.replay.blocking import BlockedHost
 from stepscope.replay.change import NOTHING, Change, apply
 from stepscope.replay.draft import Draft
-from stepscope.replay.hosts import Threads, main_thread
+from stepscope.replay.hosts import Threads
 from stepscope.replay.joined import Key, Meetings, clock_shifts
 from stepscope.replay.network import Network
 from stepscope.replay.on_cpu import CpuStep
 from stepscope.replay.on_device import DeviceStep
+from stepscope.replay.timeline import Timeline
 from stepscope.trace.recording import Recording
 
 
@@ -105,8 +105,17 @@ class StepGraph:
         return self.saved(Change(transfers=dict.fromkeys(self.numbers, 0.0)))
 
 
-def build(recordings: Sequence[Recording], pairing: Pairing, step: int) -> StepGraph | None:
-    """The graph of one step; None where no recording has both the step and host activity in it."""
+def build(
+    recordings: Sequence[Recording],
+    pairing: Pairing,
+    step: int,
+    timelines: Sequence[Timeline] | None = None,
+) -> StepGraph | None:
+    """The graph of one step; None where no recording has both the step and host activity in it.
+
+    timelines: of the recordings, to be handed over where several steps are built.
+    """
+    timelines = timelines or [Timeline(recording.trace) for recording in recordings]
     draft = Draft()
     shifts = clock_shifts(recordings, pairing)
     meetings = Meetings(draft, shifts)
@@ -114,9 +123,9 @@ def build(recordings: Sequence[Recording], pairing: Pairing, step: int) -> StepG
     borders: dict[int, tuple[int, int]] = {}
     measured: dict[int, int] = {}
     drains: dict[int, list[int]] = {}
-    for index, recording in enumerate(recordings):
+    for index, (recording, timeline) in enumerate(zip(recordings, timelines, strict=True)):
         window = next((w for w in recording.steps.windows if w.number == step), None)
-        main = main_thread(recording.trace, (window.start, window.end)) if window else None
+        main = timeline.main_thread(window) if window else None
         if window is None or main is None:
             continue
         threads = Threads(draft, index, shifts[index])
@@ -124,12 +133,12 @@ def build(recordings: Sequence[Recording], pairing: Pairing, step: int) -> StepG
         measured[index] = window.end - window.start
         mine = [ends for ends in meetings.ends.values() if ends.owner == index]
         if recording.device == "cpu":
-            CpuStep(draft, threads, recording, window).draw(index, mine)
+            CpuStep(draft, threads, recording, timeline, window).draw(index, mine)
             drains[index] = []
         else:
-            device = DeviceStep(draft, index, shifts[index], Activities.of(recording.trace, window))
+            device = DeviceStep(draft, index, shifts[index], timeline.activities.of_step(window))
             device.draw(threads, {ends.op.row: ends for ends in mine})
-            BlockedHost(draft, threads, recording.trace, window, device).draw(main)
+            BlockedHost(draft, threads, timeline, window, device).draw(main)
             drains[index] = device.drained
         threads.join()
     if not borders:

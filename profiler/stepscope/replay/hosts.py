@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stepscope import intervals as iv
-from stepscope.intervals import Intervals
 from stepscope.replay.draft import Column, Draft
 from stepscope.replay.network import NO_EVENT, Edge
-from stepscope.trace import gloo, host
-from stepscope.trace.columns import Category, Trace
-
-_HOST = (Category.CPU_OP, Category.USER_ANNOTATION, Category.RUNTIME)
 
 
 class Threads:
@@ -82,42 +75,3 @@ class Threads:
             lags = np.diff(times) - iv.covered_within(blocked, times[:-1], times[1:])
             nothing = np.full(len(lags), NO_EVENT, dtype=np.int64)
             self._draft.edges(at[:-1], at[1:], Edge.ORDER, lags, self._owner, nothing)
-
-
-@dataclass(frozen=True, slots=True)
-class Stretches:
-    """The stretches of one thread between neighbouring starts and ends of its events, computing ones left out."""
-
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        return iter(zip(self.start.tolist(), self.end.tolist(), strict=True))
-
-
-def stretches(trace: Trace, thread: int, within: tuple[int, int], shortest: int) -> Stretches:
-    """What a thread did not spend inside a computing operator, cut at everything recorded of it; ns."""
-    events = trace.events
-    mine = (host.threads_of(trace) == thread) & np.isin(events.category, _HOST)
-    mine &= (events.end > within[0]) & (events.start < within[1])
-    cuts = np.unique(np.concatenate((events.start[mine], events.end[mine], np.array(within))))
-    cuts = cuts[(cuts >= within[0]) & (cuts <= within[1])]
-    names = np.fromiter((gloo.is_compute(name) for name in trace.names), np.bool_, len(trace.names))
-    computing = mine & names[events.name] & (events.category == Category.CPU_OP)
-    busy: Intervals = iv.union(events.start[computing], events.end[computing])
-    start, end = cuts[:-1], cuts[1:]
-    keep = (end - start >= shortest) & (iv.covered_within(busy, start, end) == 0)
-    return Stretches(start[keep], end[keep])
-
-
-def main_thread(trace: Trace, within: tuple[int, int]) -> int | None:
-    """The thread whose step it is: that of the annotation which spans the window, else the one with most operators."""
-    events = trace.events
-    threads = host.threads_of(trace)
-    spans = (events.category == Category.USER_ANNOTATION) & (events.start == within[0])
-    spans &= events.end == within[1]
-    if spans.any():
-        return int(threads[np.flatnonzero(spans)[0]])
-    inside = (events.category == Category.CPU_OP) & (events.start >= within[0]) & (events.start < within[1])
-    found, counts = np.unique(threads[inside], return_counts=True)
-    return int(found[np.argmax(counts)]) if len(found) else None

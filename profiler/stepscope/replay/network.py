@@ -169,24 +169,27 @@ class _Pass:
     def run(self) -> NDArray[np.float64]:
         earliest: list[float] = self._earliest.tolist()
         done, link, stack = 0, _Link(), self._stack
+        first, targets, lags = self._first, self._target, self._lag
+        opened, residual, work, shared = self._open, self._residual, self._work, self._shared
         while stack or len(link):
             if stack:
                 point = stack.pop()
-                time = earliest[point] + self._residual[point]
-                if self._shared[point] and self._work[point] > 0:
-                    link.add(point, time, self._work[point])
+                time = earliest[point] + residual[point]
+                if shared[point] and work[point] > 0:
+                    link.add(point, time, work[point])
                     continue
-                time += self._work[point]
+                time += work[point]
             else:
                 point, time = link.next_over()
             earliest[point] = time
             done += 1
-            for edge in range(self._first[point], self._first[point + 1]):
-                target = self._target[edge]
-                reached = time + self._lag[edge]
-                earliest[target] = max(earliest[target], reached)
-                self._open[target] -= 1
-                if not self._open[target]:
+            for edge in range(first[point], first[point + 1]):
+                target = targets[edge]
+                reached = time + lags[edge]
+                if reached > earliest[target]:  # noqa: PLR1730 (twice as fast as max() in the innermost loop)
+                    earliest[target] = reached
+                opened[target] -= 1
+                if not opened[target]:
                     stack.append(target)
         assert done == self._count, "the graph of a step has no circle"
         return np.array(earliest)

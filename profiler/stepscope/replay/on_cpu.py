@@ -13,12 +13,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from stepscope.replay.draft import Draft
-from stepscope.replay.hosts import Threads, stretches
+from stepscope.replay.hosts import Threads
 from stepscope.replay.joined import Ends
 from stepscope.replay.network import Edge
+from stepscope.replay.timeline import Timeline
 from stepscope.trace import gloo, host
 from stepscope.trace.columns import Trace
-from stepscope.trace.recording import NO_TIME, Phase, Recording
+from stepscope.trace.recording import Phase, Recording
 from stepscope.trace.steps import Window
 
 _SHORTEST_WAIT = 20_000
@@ -33,36 +34,38 @@ _COPY_OUT = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
 class CpuStep:
     """One step of one CPU recording, drawn into a graph."""
 
-    def __init__(self, draft: Draft, threads: Threads, recording: Recording, window: Window) -> None:
+    def __init__(
+        self, draft: Draft, threads: Threads, recording: Recording, timeline: Timeline, window: Window
+    ) -> None:
         self._draft, self._threads = draft, threads
-        self._recording, self._trace, self._window = recording, recording.trace, window
+        self._recording, self._timeline = recording, timeline
+        self._trace, self._window = timeline.trace, window
 
     def draw(self, owner: int, mine: Sequence[Ends]) -> None:
         """Launches, worker threads and waits; mine: this rank's collectives of the step."""
         by_launch = sorted(mine, key=lambda ends: (ends.op.launch, ends.op.start))
         self._launches(owner, by_launch)
         self._workers(mine)
-        for thread in sorted({self._thread_of(ends) for ends in by_launch if ends.op.launch != NO_TIME}):
+        for thread in sorted({thread for ends in mine if (thread := self._thread_of(ends)) is not None}):
             self._observed_waits(thread, by_launch)
             self._reducers_waits(owner, thread, by_launch)
 
-    def _thread_of(self, ends: Ends) -> int:
-        """The thread whose operator launched a collective."""
-        trace = self._trace
-        at = np.flatnonzero(trace.events.start == ends.op.launch)
-        named = [row for row in at if host.is_communication(trace.names[trace.events.name[row]])]
-        assert named, "the launch of a gloo collective is its operator's start"
-        return int(host.threads_of(trace)[named[0]])
+    def _thread_of(self, ends: Ends) -> int | None:
+        """The thread whose operator launched a collective, if that was recorded."""
+        events, rows = self._trace.events, self._timeline.communications
+        found = rows[events.start[rows] == ends.op.launch]
+        return int(self._timeline.threads[found[0]]) if len(found) else None
 
     def _launches(self, owner: int, mine: Sequence[Ends]) -> None:
         for ends in mine:
-            if ends.op.launch != NO_TIME:
-                launch = self._threads.at(self._thread_of(ends), ends.op.launch)
+            thread = self._thread_of(ends)
+            if thread is not None:
+                launch = self._threads.at(thread, ends.op.launch)
                 self._draft.edge(launch, ends.arrival, Edge.LAUNCH, _HAND_OVER, owner, ends.op.row)
 
     def _workers(self, mine: Sequence[Ends]) -> None:
         """A worker runs one collective at a time; which of them ran it is kept as it was recorded."""
-        threads = host.threads_of(self._trace)
+        threads = self._timeline.threads
         previous: dict[int, Ends] = {}
         for ends in sorted(mine, key=lambda ends: ends.op.start):
             worker = int(threads[ends.op.row])
@@ -71,8 +74,7 @@ class CpuStep:
             previous[worker] = ends
 
     def _observed_waits(self, thread: int, mine: Sequence[Ends]) -> None:
-        window = (self._window.start, self._window.end)
-        for start, end in stretches(self._trace, thread, window, _SHORTEST_WAIT):
+        for start, end in self._timeline.stretches(thread, self._window, _SHORTEST_WAIT):
             ended = [e for e in mine if e.op.launch <= start < e.op.end <= end]
             if not ended:
                 continue
@@ -97,14 +99,13 @@ class CpuStep:
 
     def _backward_over(self, thread: int, buckets: Sequence[Ends]) -> int | None:
         """When the last node of the backward that launched these buckets ended."""
-        trace, work = self._trace, self._recording.compute
-        others = work.start[(work.phase != Phase.BACKWARD) & (work.start > buckets[-1].op.launch)]
+        events, work = self._trace.events, self._recording.compute
+        launched = buckets[-1].op.launch
+        others = work.start[(work.phase != Phase.BACKWARD) & (work.start > launched)]
         until = int(others[0]) if len(others) else self._window.end
-        nodes = host.select(trace, host.is_evaluate_function)
-        nodes = nodes[host.threads_of(trace)[nodes] == thread]
-        ends = trace.events.end[nodes]
-        ends = ends[(trace.events.start[nodes] <= buckets[-1].op.launch) | (ends <= until)]
-        ends = ends[ends <= until]
+        nodes = self._timeline.evaluates
+        ends = events.end[nodes[self._timeline.threads[nodes] == thread]]
+        ends = ends[(ends > launched) & (ends <= until)]
         return int(ends.max()) if len(ends) else None
 
     def _needed_at(self, thread: int, over: int, buckets: Sequence[Ends]) -> list[int | None]:
@@ -112,7 +113,7 @@ class CpuStep:
         trace = self._trace
         copies = host.select(trace, lambda name: name == _COPY_OUT)
         start = trace.events.start[copies]
-        mine = (host.threads_of(trace)[copies] == thread) & (start >= over) & (start < self._window.end)
+        mine = (self._timeline.threads[copies] == thread) & (start >= over) & (start < self._window.end)
         copies = copies[mine][np.argsort(start[mine], kind="stable")]
         if not len(copies):
             return [self._next_event(thread, over)] * len(buckets)
@@ -120,11 +121,9 @@ class CpuStep:
         return _first_copies(trace, copies.tolist(), sizes, [ends.op.elements for ends in buckets])
 
     def _next_event(self, thread: int, time: int) -> int:
-        events = self._trace.events
-        mine = (host.threads_of(self._trace) == thread) & (events.start > time)
-        later = events.start[mine]
-        ends = events.end[(host.threads_of(self._trace) == thread) & (events.end > time)]
-        return min(int(later.min(initial=self._window.end)), int(ends.min(initial=self._window.end)))
+        events, rows = self._trace.events, self._timeline.of_thread(thread, self._window)
+        later = np.concatenate((events.start[rows], events.end[rows], [self._window.end]))
+        return int(later[later > time].min())
 
 
 def _by_backward(recording: Recording, buckets: Sequence[Ends]) -> list[list[Ends]]:

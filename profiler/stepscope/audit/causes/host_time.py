@@ -8,10 +8,11 @@ import numpy as np
 
 from stepscope.audit.case import RankStep
 from stepscope.replay.graph import StepGraph
-from stepscope.replay.hosts import main_thread, stretches
 from stepscope.replay.network import Edge
+from stepscope.replay.timeline import Timeline
 from stepscope.trace import host
 from stepscope.trace.recording import Phase
+from stepscope.trace.steps import Window
 
 INPUT, FORWARD, BACKWARD, UPDATE = "input", "forward", "backward", "update"
 _SHORTEST = 1_000_000
@@ -72,7 +73,9 @@ def longest_idle(graph: StepGraph, one: RankStep, span: Span) -> Stretch | None:
         return None
     found = [
         Stretch(start, end)
-        for start, end in stretches(one.recording.trace, thread, (span.start, span.end), _SHORTEST)
+        for start, end in Timeline(one.recording.trace).stretches(
+            thread, Window(one.number, span.start, span.end), _SHORTEST
+        )
         if own_time(graph, one, start, end) >= _OWN * (end - start)
     ]
     return max(found, key=lambda stretch: stretch.length, default=None)
@@ -80,7 +83,7 @@ def longest_idle(graph: StepGraph, one: RankStep, span: Span) -> Stretch | None:
 
 def thread_of(one: RankStep) -> int | None:
     """The thread whose step it is."""
-    return main_thread(one.recording.trace, (one.step.window.start, one.step.window.end))
+    return Timeline(one.recording.trace).main_thread(one.step.window)
 
 
 def around(one: RankStep, stretch: Stretch) -> str:
