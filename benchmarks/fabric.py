@@ -38,7 +38,12 @@ def main() -> None:
     parser.add_argument("--seconds-per-size", default="0.7")
     args = parser.parse_args()
     cases = [case(rate, ranks, args) for rate in RATES for ranks in RANKS]
-    study = {"command": ["python", "-m", "benchmarks.fabric", *sys.argv[1:]], "cases": cases}
+    study = {
+        "command": ["python", "-m", "benchmarks.fabric", *sys.argv[1:]],
+        "real_time": os.sched_getscheduler(0) == os.SCHED_FIFO,
+        "cpus": os.cpu_count(),
+        "cases": cases,
+    }
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "study.json").write_text(json.dumps(study, indent=1) + "\n", encoding="utf-8")
     (args.out / "busbw.svg").write_text(chart(cases), encoding="utf-8")

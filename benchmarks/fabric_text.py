@@ -37,6 +37,11 @@ def _head(study: dict[str, Any]) -> Iterator[str]:
         f"Each rank is a process in its own network namespace; its link is shaped both ways by `tc tbf`. {first['backend']}, "
         f"torch {first['versions'].get('torch')}, {first['device']}, {first['date'][:10]}.\n"
     )
+    priority = (
+        ", the ranks at real-time priority (`chrt -f 1` before the command), as other work was going on; the kernel's network "
+        "threads were not"
+    )
+    yield f"On {study['cpus']} processors{priority if study['real_time'] else ''}.\n"
     yield (
         "A full packet carries 1448 bytes of data in 1514 on the wire as the shaper counts it (MTU 1500, 20 bytes of IP, 32 of "
         "TCP with timestamps, 14 of Ethernet): 95.64 % of the rate is the most that a collective can reach. B is compared "
@@ -97,8 +102,9 @@ def _others(cases: Sequence[dict[str, Any]]) -> Iterator[str]:
         cells = [f"{100 * case['judged'][name]['largest_error']:+.0f} %" for name in names]
         yield f"| {case['rate']} | {case['ranks']} | {' | '.join(cells)} |"
     yield (
-        "\nA definition and not the link is what these differ by: gloo runs a reduce-scatter as an all-reduce, which moves "
-        "twice the data, and sends a broadcast down a tree, so that on four ranks the root sends the whole array twice."
+        "\nWhat they are short by is gloo's own, for the link is the same: it runs a reduce-scatter as an all-reduce, "
+        "twice the data; a broadcast goes down a tree, whole, so that four ranks take three times the array's time; "
+        "in an all-gather on two ranks the sockets have nothing to send for a part of the time, as `ss -ti` shows."
     )
 
 

@@ -96,6 +96,15 @@ def test_latency_that_hides_behind_transfer_becomes_a_floor_and_leaves_b_right()
     assert one.predicted(Size.from_bytes(12e6)).ms == pytest.approx(100.0, rel=0.01)
 
 
+def test_a_slow_spot_between_fast_sizes_is_no_floor() -> None:
+    made = samples("all_reduce", 2, 25.0, 0.12)
+    made[8] = made[8]._replace(seconds=[2 * time for time in made[8].seconds])
+    one = calibrate("all_reduce", 2, made, None)
+    assert fit_of(one).floor_us is None
+    assert fit_of(one).valid_bytes == (SIZES[0], SIZES[7])
+    assert one.remarks == ["above 128 KiB the fit does not hold: it says up to 50 % shorter than measured"]
+
+
 def test_another_protocol_for_short_messages_is_told_in_words_and_does_not_touch_b() -> None:
     made = samples("all_reduce", 2, 20.0, 10.0)
     short = [index for index, size in enumerate(SIZES) if size < 65_536]

@@ -28,8 +28,8 @@ TOLERANCE = 0.10
 CLOSE, MOST = 0.05, 0.8
 """The line is fitted to all sizes from some size on: the most for which so large a share of them is so close to it."""
 
-DOMINATED = 0.5
-"""A size says what the floor is where the line explains less than this share of its time."""
+DOMINATED = 0.8
+"""The smallest sizes say what the floor is, for as long as the line explains less than this share of their time."""
 
 LEAST_SIZES = 3
 RESAMPLES = 400
@@ -148,19 +148,21 @@ def regime(hops: int, carried: Array, seconds: Array) -> tuple[int, Line | None]
         line = fit_line(hops, carried[start:], seconds[start:])
         if line is None:
             continue
-        close = np.abs((hops * line.alpha + carried[start:] * line.per_byte) / seconds[start:] - 1) <= CLOSE
+        errors = (hops * line.alpha + carried[start:] * line.per_byte) / seconds[start:] - 1
+        close = np.abs(errors) <= CLOSE
         share = float(close.mean())
-        if share >= MOST and close[-1]:
+        # noise makes an operation slower; one that is faster than the line is no noise
+        if share >= MOST and close[-1] and errors.max() <= TOLERANCE:
             return start, line
         best = max(best, (share, start, line), key=lambda one: one[0])
     return best[1], best[2]
 
 
 def floor_of(hops: int, carried: Array, seconds: Array, line: Line) -> float | None:
-    """The median time of the sizes that the line explains the lesser part of; None where there are none."""
+    """The median time of the sizes, from the smallest on, that the line falls well short of; None where there are none."""
     explained = (hops * line.alpha + carried * line.per_byte) / seconds
-    short = seconds[explained < DOMINATED]
-    return float(np.median(short)) if len(short) else None
+    short = int(np.argmax([*(explained >= DOMINATED), True]))
+    return float(np.median(seconds[:short])) if short else None
 
 
 def intervals(hops: int, carried: Array, times: Sequence[Array]) -> tuple[Line, Line]:
