@@ -10,8 +10,9 @@ import numpy as np
 
 from stepscope import intervals as iv
 from stepscope.audit import result
+from stepscope.audit.basis import Basis
 from stepscope.audit.schedule import Ready
-from stepscope.audit.step import Basis, MeasuredStep
+from stepscope.audit.step import MeasuredStep
 from stepscope.stats import median
 from stepscope.trace.recording import NO_TIME, CollectiveOp
 from stepscope.trace.steps import NO_STEP
@@ -21,7 +22,6 @@ from stepscope.units import ns_to_ms
 def collective_rows(basis: Basis, steps: Sequence[MeasuredStep]) -> list[result.Collective]:
     """Every collective of one rank, in the order in which they ran."""
     recording, ops = basis.recording, basis.recording.collectives
-    ready = {op.row: r for step in steps for op, r in step.buckets}
     start = np.array([op.start for op in ops], dtype=np.int64)
     end = np.array([op.end for op in ops], dtype=np.int64)
     hidden = iv.covered_within(basis.unions.everything, start, end)
@@ -43,7 +43,7 @@ def collective_rows(basis: Basis, steps: Sequence[MeasuredStep]) -> list[result.
             seq=op.sequence,
             stream=op.stream,
             name=op.name,
-            ready_ms=_maybe_ms(_time(ready.get(op.row))),
+            ready_ms=_maybe_ms(_time(basis.ready_of.get(op.row))),
             launch_ms=_maybe_ms(op.launch if op.launch != NO_TIME else None),
             start_ms=ns_to_ms(op.start),
             duration_ms=ns_to_ms(op.end - op.start),

@@ -9,13 +9,12 @@ from typing import Any
 
 from stepscope import intervals as iv
 from stepscope.audit import result
+from stepscope.audit.basis import Basis, prepare
 from stepscope.audit.buckets import bucket_table, collective_rows
 from stepscope.audit.gates import gates_of
-from stepscope.audit.overlap import ComputeUnions, comm_union, measure
+from stepscope.audit.overlap import comm_union, measure
 from stepscope.audit.result import Audit, Thresholds
-from stepscope.audit.starvation import starved_spans
-from stepscope.audit.step import Basis, MeasuredStep, measure_step, plain_step
-from stepscope.audit.validity import reasons_invalid
+from stepscope.audit.step import MeasuredStep, measure_step, plain_step
 from stepscope.audit.verdict import Sample, judge
 from stepscope.ranks.clocks import Clock, fit_clocks
 from stepscope.ranks.pairing import Pairing, pair
@@ -37,7 +36,10 @@ def audit(
     """
     thresholds = thresholds or Thresholds()
     pairing = pair(recordings)
-    parts = [_measure(recording, pairing.wires(index)) for index, recording in enumerate(recordings)]
+    parts = [
+        (basis, [measure_step(basis, window) for window in basis.recording.steps.windows])
+        for basis in prepare(recordings, pairing)
+    ]
     gates = gates_of(recordings)
     any_comm = any(recording.collectives for recording in recordings)
     return Audit(
@@ -79,12 +81,6 @@ def _clock(clock: Clock) -> dict[str, Any]:
 
 
 Part = tuple[Basis, list[MeasuredStep]]
-
-
-def _measure(recording: Recording, wires: dict[int, int]) -> Part:
-    unions, starved = ComputeUnions.of(recording), starved_spans(recording)
-    basis = Basis(recording, unions, starved, reasons_invalid(recording), wires)
-    return basis, [measure_step(basis, window) for window in recording.steps.windows]
 
 
 def _samples(parts: Sequence[Part]) -> list[Sample]:

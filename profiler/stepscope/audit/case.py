@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stepscope.audit.basis import Basis
 from stepscope.audit.result import Thresholds
-from stepscope.audit.step import Basis, MeasuredStep
+from stepscope.audit.step import MeasuredStep
 from stepscope.ranks.pairing import Pairing
 from stepscope.replay.change import Change
 from stepscope.replay.graph import StepGraph

@@ -51,7 +51,7 @@ def work_union(work: Work) -> Intervals:
 
 @dataclass(frozen=True, slots=True)
 class ComputeUnions:
-    """A recording's compute as unions: all of it, and the backward of each step.
+    """A recording's compute as unions: all of it, all of backward, and what each step launched in each phase.
 
     Communication of a step is hidden by whatever compute ran beside it, but only backward compute that the same step
     launched counts as its backward.
@@ -59,18 +59,26 @@ class ComputeUnions:
 
     everything: Intervals
     backward: Intervals
-    backward_of: dict[int, Intervals]
-    compute_of: dict[int, Intervals]
+    launched: dict[tuple[int, Phase], Intervals]
 
     @classmethod
     def of(cls, recording: Recording) -> ComputeUnions:
         """Unions of one recording, built once."""
         work = recording.compute
-        is_backward = work.phase == Phase.BACKWARD
-        numbers = [window.number for window in recording.steps.windows]
-        return cls(
-            everything=work_union(work),
-            backward=work_union(work.where(is_backward)),
-            backward_of={n: work_union(work.where(is_backward & (work.step == n))) for n in numbers},
-            compute_of={n: work_union(work.where(work.step == n)) for n in numbers},
-        )
+        key = work.step.astype(np.int64) * len(Phase) + work.phase
+        order = np.argsort(key, kind="stable")
+        found, first = np.unique(key[order], return_index=True)
+        launched = {
+            (int(one) // len(Phase), Phase(int(one) % len(Phase))): work_union(work.where(rows))
+            for one, rows in zip(found, np.split(order, first[1:]), strict=False)
+        }
+        return cls(work_union(work), work_union(work.where(work.phase == Phase.BACKWARD)), launched)
+
+    def phase(self, step: int, phase: Phase) -> Intervals:
+        """What a step launched in one phase."""
+        return self.launched.get((step, phase), iv.EMPTY)
+
+    def of_step(self, step: int) -> Intervals:
+        """All compute that a step launched."""
+        phases = np.concatenate([self.phase(step, phase) for phase in Phase])
+        return iv.union(phases[:, 0], phases[:, 1])

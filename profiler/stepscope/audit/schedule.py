@@ -24,9 +24,13 @@ class Ready:
     parameters: int | None = None
 
 
-def ready_times(recording: Recording, buckets: Sequence[CollectiveOp]) -> list[Ready | None]:
-    """When each of one step's gradient collectives, in launch order, could have started; None where nothing tells."""
-    copies = [copy for copy in recording.copies if buckets and copy.step == buckets[0].step]
+def ready_times(
+    recording: Recording, buckets: Sequence[CollectiveOp], copies: Sequence[GradientCopy]
+) -> list[Ready | None]:
+    """When each of one step's gradient collectives, in launch order, could have started; None where nothing tells.
+
+    copies: the step's gradients, in order of arrival.
+    """
     return _by_sizes(copies, buckets) or [_before_launch(recording, copies, bucket) for bucket in buckets]
 
 
@@ -50,12 +54,18 @@ def _by_sizes(copies: Sequence[GradientCopy], buckets: Sequence[CollectiveOp]) -
     for bucket in buckets:
         filled += bucket.elements or 0
         last = int(np.searchsorted(arrived, filled))
-        if last >= len(arrived) or arrived[last] != filled or copies[last].launch > bucket.launch:
+        if last >= len(arrived) or arrived[last] != filled or not _launches(copies, last, bucket):
             return []
         group = copies[first : last + 1]
         found.append(Ready(max(copy.end for copy in group), exact=True, parameters=len(group)))
         first = last + 1
     return found
+
+
+def _launches(copies: Sequence[GradientCopy], last: int, bucket: CollectiveOp) -> bool:
+    """Whether a bucket was launched by its last gradient: after that one and before the next; else the fit is chance."""
+    following = copies[last + 1].launch if last + 1 < len(copies) else bucket.launch + 1
+    return copies[last].launch <= bucket.launch < following
 
 
 def _before_launch(
@@ -83,13 +93,13 @@ class Transfer:
     wire: float
 
 
-def transfers(wires: Sequence[Wire], ready: Sequence[Ready | None], lanes: int) -> list[Transfer]:
+def transfers(wires: Sequence[Wire], ready: Sequence[int | None], lanes: int) -> list[Transfer]:
     """What each bucket had to move, freed of the sharing that it met: with two at once, each has half the link.
 
     wires: when each bucket was on the wire, start and end in ns, waiting for other ranks left out where it is known.
     """
     alone = [_work_at_full_rate(wire, wires) if lanes > 1 else float(wire[1] - wire[0]) for wire in wires]
-    return [Transfer(r.time, work) for r, work in zip(ready, alone, strict=True) if r is not None]
+    return [Transfer(time, work) for time, work in zip(ready, alone, strict=True) if time is not None]
 
 
 def _work_at_full_rate(wire: Wire, others: Sequence[Wire]) -> float:

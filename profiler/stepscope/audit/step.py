@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stepscope import intervals as iv
 from stepscope.audit import result, schedule
-from stepscope.audit.overlap import ComputeUnions, Overlap, comm_union, measure, span_union
-from stepscope.audit.schedule import Ready, Transfer
+from stepscope.audit.basis import Basis
+from stepscope.audit.overlap import Overlap, comm_union, measure, span_union
+from stepscope.audit.schedule import Ready, Slot, Transfer
 from stepscope.audit.waterfall import Circumstances, Parts, split
 from stepscope.intervals import Intervals
-from stepscope.trace.recording import CollectiveOp, Phase, Recording
+from stepscope.trace.recording import CollectiveOp, Phase
 from stepscope.trace.steps import Window
 from stepscope.units import ns_to_ms
 
 _FINEST_LANE = 1e-3
 """Gaps shorter than this share of the step are not drawn."""
-
-
-@dataclass(frozen=True, slots=True)
-class Basis:
-    """What is worked out once for a recording and used for each of its steps."""
-
-    recording: Recording
-    unions: ComputeUnions
-    starved: Intervals
-    invalid: dict[int, str]
-    wire_of: dict[int, int]
-    """Row of a collective to its transfer time in ns, for those that could be laid beside the other ranks'."""
-
-    def wire_span(self, op: CollectiveOp) -> tuple[int, int]:
-        """When a collective was on the wire: its end, since waiting comes first; all of it where no rank tells more."""
-        return op.end - self.wire_of.get(op.row, op.end - op.start), op.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +62,19 @@ class MeasuredStep:
 def measure_step(basis: Basis, window: Window) -> MeasuredStep:
     """Everything about one step, from the activities it launched."""
     recording, unions = basis.recording, basis.unions
-    ops = [op for op in recording.collectives if op.step == window.number]
-    buckets = sorted((op for op in ops if op.gradient), key=lambda op: op.launch)
-    backward = unions.backward_of[window.number]
+    ops, buckets = basis.ops_of.get(window.number, ()), basis.buckets(window.number)
+    backward = unions.phase(window.number, Phase.BACKWARD)
     overlap = measure(comm_union(ops), backward, unions.everything)
     outside = comm_union(op for op in ops if op.phase in (Phase.FORWARD, Phase.OPTIMIZER) and not op.gradient)
-    ready = schedule.ready_times(recording, buckets)
+    ready = [basis.ready_of.get(op.row) for op in buckets]
     wires = [basis.wire_span(op) for op in buckets]
     paired = any(op.row in basis.wire_of for op in ops)
-    todo = schedule.transfers(wires, ready, recording.lanes)
     around = Circumstances(
         moving=span_union(map(basis.wire_span, ops)) if paired else None,
         outside=outside,
         starved=basis.starved,
         backward=backward,
-        ideal=schedule.best_schedule(todo, recording.lanes),
+        ideal=_schedule_of_all_ranks(basis, buckets),
     )
     return MeasuredStep(
         window=window,
@@ -99,11 +83,22 @@ def measure_step(basis: Basis, window: Window) -> MeasuredStep:
         gradient_wire=measure(span_union(wires), backward, unions.everything) if buckets and paired else None,
         parts=split(overlap.exposed_spans, around),
         starved_in_backward=_starved(basis, iv.subtract(overlap.exposed_spans, outside), backward),
-        todo=todo,
+        todo=schedule.transfers(wires, [r.time if r else None for r in ready], recording.lanes),
         backward_start=int(backward[0, 0]) if len(backward) else window.start,
         backward_end=int(backward[-1, 1]) if len(backward) else window.start,
         lanes=recording.lanes,
         buckets=list(zip(buckets, ready, strict=True)),
+    )
+
+
+def _schedule_of_all_ranks(basis: Basis, buckets: Sequence[CollectiveOp]) -> list[Slot]:
+    """The best schedule of a step's buckets, none of which starts before the last rank is ready for it."""
+    ready = [
+        basis.met_at.get(op.row, r.time if (r := basis.ready_of.get(op.row)) else None) for op in buckets
+    ]
+    lanes = basis.recording.lanes
+    return schedule.best_schedule(
+        schedule.transfers(list(map(basis.wire_span, buckets)), ready, lanes), lanes
     )
 
 
@@ -138,7 +133,7 @@ def plain_step(basis: Basis, step: MeasuredStep) -> result.Step:
     """A step as it stands in audit.json."""
     recording, window, phases = basis.recording, step.window, len(basis.unions.backward) > 0
     number, overlap = window.number, step.overlap
-    busy = iv.clip(iv.union(recording.busy_start, recording.busy_end), window.start, window.end)
+    busy = iv.clip(basis.busy, window.start, window.end)
     starved = iv.clip(basis.starved, window.start, window.end)
     return result.Step(
         step=number,
@@ -147,12 +142,14 @@ def plain_step(basis: Basis, step: MeasuredStep) -> result.Step:
         start_ms=ns_to_ms(window.start),
         wall_ms=ns_to_ms(step.wall),
         comm_ms=ns_to_ms(overlap.comm),
-        compute_ms=ns_to_ms(iv.total(basis.unions.compute_of[number])),
-        backward_compute_ms=ns_to_ms(iv.total(basis.unions.backward_of[number])) if phases else None,
+        compute_ms=ns_to_ms(iv.total(basis.unions.of_step(number))),
+        backward_compute_ms=ns_to_ms(iv.total(basis.unions.phase(number, Phase.BACKWARD)))
+        if phases
+        else None,
         hidden_backward_ms=ns_to_ms(overlap.hidden_backward) if phases else None,
         hidden_other_ms=ns_to_ms(overlap.hidden_other) if phases else None,
         exposed_ms=ns_to_ms(overlap.exposed),
-        collectives=sum(op.step == number for op in recording.collectives),
+        collectives=len(basis.ops_of.get(number, ())),
         unknown_phase=0,  # a step is made of what has a launch record
         device_busy_share=iv.total(busy) / step.wall,
         host_starved_share=iv.total(starved) / step.wall if recording.device != "cpu" else None,
@@ -177,17 +174,11 @@ def _waterfall(parts: Parts) -> result.Waterfall:
 
 
 def _timeline(basis: Basis, step: MeasuredStep) -> result.Timeline:
-    work, wall = basis.recording.compute, step.wall
-    mine = work.step == step.window.number
-    lanes = {
-        phase: _lane(iv.union(work.start[chosen], work.end[chosen]), wall)
-        for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)
-        for chosen in (mine & (work.phase == phase),)
-    }
+    number, wall = step.window.number, step.wall
     return result.Timeline(
-        forward=lanes[Phase.FORWARD],
-        backward=lanes[Phase.BACKWARD],
-        optimizer=lanes[Phase.OPTIMIZER],
+        forward=_lane(basis.unions.phase(number, Phase.FORWARD), wall),
+        backward=_lane(basis.unions.phase(number, Phase.BACKWARD), wall),
+        optimizer=_lane(basis.unions.phase(number, Phase.OPTIMIZER), wall),
         exposed=_lane(step.overlap.exposed_spans, wall),
     )
 

@@ -42,8 +42,8 @@ class Work:
     def __len__(self) -> int:
         return len(self.start)
 
-    def where(self, mask: NDArray[np.bool_]) -> Work:
-        """The activities that a mask of the same length selects."""
+    def where(self, mask: NDArray[np.bool_] | NDArray[np.int64]) -> Work:
+        """The activities that a mask of the same length, or their places, select."""
         return Work(self.start[mask], self.end[mask], self.launch[mask], self.phase[mask], self.step[mask])
 
 

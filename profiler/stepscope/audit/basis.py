@@ -1,0 +1,99 @@
+"""What is worked out once for a recording and used for each of its steps."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from stepscope import intervals as iv
+from stepscope.audit.overlap import ComputeUnions
+from stepscope.audit.schedule import Ready, ready_times
+from stepscope.audit.starvation import starved_spans
+from stepscope.audit.validity import reasons_invalid
+from stepscope.intervals import Intervals
+from stepscope.ranks.pairing import Pairing
+from stepscope.trace.recording import CollectiveOp, GradientCopy, Recording
+
+_OfStep = TypeVar("_OfStep", CollectiveOp, GradientCopy)
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """One recording, prepared for its steps to be measured."""
+
+    recording: Recording
+    unions: ComputeUnions
+    busy: Intervals
+    """All device activity."""
+    starved: Intervals
+    invalid: dict[int, str]
+    ops_of: Mapping[int, Sequence[CollectiveOp]]
+    """Step number to its collectives, by start."""
+    ready_of: Mapping[int, Ready]
+    """Row of a gradient collective to when it could have started."""
+    wire_of: Mapping[int, int]
+    """Row of a collective to its transfer time in ns, for those that could be laid beside the other ranks'."""
+    met_at: Mapping[int, int]
+    """Row of a gradient collective to when the last rank was ready for it, on this rank's clock; where that is known."""
+
+    def buckets(self, step: int) -> list[CollectiveOp]:
+        """A step's gradient collectives, in launch order."""
+        return sorted((op for op in self.ops_of.get(step, ()) if op.gradient), key=lambda op: op.launch)
+
+    def wire_span(self, op: CollectiveOp) -> tuple[int, int]:
+        """When a collective was on the wire: its end, since waiting comes first; all of it where no rank tells more."""
+        return op.end - self.wire_of.get(op.row, op.end - op.start), op.end
+
+
+def prepare(recordings: Sequence[Recording], pairing: Pairing) -> list[Basis]:
+    """The basis of every recording."""
+    ready = [_ready(recording) for recording in recordings]
+    met = _meetings(pairing, ready)
+    return [
+        Basis(
+            recording=recording,
+            unions=ComputeUnions.of(recording),
+            busy=iv.union(recording.busy_start, recording.busy_end),
+            starved=starved_spans(recording),
+            invalid=reasons_invalid(recording),
+            ops_of=_by_step(recording.collectives),
+            ready_of=ready[index],
+            wire_of=pairing.wires(index),
+            met_at=met[index],
+        )
+        for index, recording in enumerate(recordings)
+    ]
+
+
+def _by_step(items: Sequence[_OfStep]) -> dict[int, list[_OfStep]]:
+    found: dict[int, list[_OfStep]] = defaultdict(list)
+    for item in items:
+        found[item.step].append(item)
+    return found
+
+
+def _ready(recording: Recording) -> dict[int, Ready]:
+    copies = _by_step(recording.copies)
+    found: dict[int, Ready] = {}
+    for step, ops in _by_step([op for op in recording.collectives if op.gradient]).items():
+        buckets = sorted(ops, key=lambda op: op.launch)
+        times = ready_times(recording, buckets, copies.get(step, []))
+        found |= {op.row: ready for op, ready in zip(buckets, times, strict=True) if ready is not None}
+    return found
+
+
+def _meetings(pairing: Pairing, ready: Sequence[Mapping[int, Ready]]) -> list[dict[int, int]]:
+    """For each recording, when the last rank was ready for each gradient collective.
+
+    The common end of a synchronising collective lays the ranks' clocks on one another: no clock is fitted for it.
+    """
+    met: list[dict[int, int]] = [{} for _ in ready]
+    for one in pairing.paired:
+        if not one.synchronising or not all(op.row in ready[index] for index, op in one.members.items()):
+            continue
+        latest = max(ready[index][op.row].time - op.end for index, op in one.members.items())
+        for index, op in one.members.items():
+            met[index][op.row] = op.end + latest
+    return met

@@ -1,0 +1,38 @@
+"""The replays of an audit: the graph of each step, drawn when somebody first asks for one (METRICS section 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+
+from stepscope.ranks.pairing import Pairing
+from stepscope.replay.graph import StepGraph, build
+from stepscope.replay.timeline import Timeline
+from stepscope.trace.recording import Recording
+
+
+class StepGraphs(Mapping[int, StepGraph]):
+    """Step number to its graph, for those of the wanted steps that can be drawn as one.
+
+    Drawing them takes longer than all of the rest of an audit; nothing is drawn for a job without anything to price.
+    """
+
+    def __init__(self, recordings: Sequence[Recording], pairing: Pairing, numbers: Sequence[int]) -> None:
+        self._recordings, self._pairing, self._numbers = recordings, pairing, numbers
+
+    @cached_property
+    def _drawn(self) -> dict[int, StepGraph]:
+        timelines = [Timeline(recording.trace) for recording in self._recordings]
+        built = {
+            number: build(self._recordings, self._pairing, number, timelines) for number in self._numbers
+        }
+        return {number: graph for number, graph in built.items() if graph is not None}
+
+    def __getitem__(self, number: int) -> StepGraph:
+        return self._drawn[number]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._drawn)
+
+    def __len__(self) -> int:
+        return len(self._drawn)
