@@ -12,7 +12,8 @@ from stepscope.trace.recording import CollectiveOp
 def buckets_held_up(round_: Round) -> list[CollectiveOp]:
     """The collectives that left although, by then, gradients enough for them and for the next one lay ready.
 
-    DDP sends a bucket the moment it is complete, so when one is sent, no more than that bucket lies ready.
+    DDP sends a bucket the moment it is complete, so when one is sent, no more than that bucket lies ready. Host times are
+    compared: on the device, a busy link makes a bucket late as well.
     """
     if not round_.complete:
         return []
@@ -20,7 +21,7 @@ def buckets_held_up(round_: Round) -> list[CollectiveOp]:
     sent_before = [0, *accumulate(sizes)]
     held = []
     for number, op in enumerate(round_.ops[:-1]):
-        there = sum(gradient.elements for gradient in round_.gradients if gradient.time <= op.launch)
+        there = sum(gradient.elements for gradient in round_.gradients if gradient.launch <= op.launch)
         if there - sent_before[number] >= sizes[number] + sizes[number + 1]:
             held.append(op)
     return held

@@ -40,11 +40,11 @@ def _with_few_buckets(one: RankStep) -> Round | None:
         return None
     last = reduced[-1]
     length = last.end - last.start
-    return last if last.ops[0].launch - last.start >= _LATE * length else None
+    return last if last.first_sent - last.start >= _LATE * length else None
 
 
 def _describe(example: Round, cap: int) -> Description:
-    passed = example.ops[0].launch - example.start
+    passed = example.first_sent - example.start
     length = example.end - example.start
     evidence = [
         f"all {mebibytes(example.bytes)} of gradients go in {sizes_in_words(example.ops)}",

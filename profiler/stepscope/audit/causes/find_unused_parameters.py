@@ -76,7 +76,7 @@ def _describe(one: RankStep) -> Description:
         evidence.append(
             f"{len(blocked)} of {len(held.ops)} buckets were complete and not sent: buckets are filled as parameters are "
             f"registered, and backward runs in another order; the first was sent "
-            f"{milliseconds(held.ops[0].launch - held.start)} into a backward of {milliseconds(held.end - held.start)}"
+            f"{milliseconds(held.first_sent - held.start)} into a backward of {milliseconds(held.end - held.start)}"
         )
     return Description(
         cause="find-unused-parameters",

@@ -15,7 +15,7 @@ from stepscope.trace.recording import Phase
 from stepscope.trace.steps import Window
 
 INPUT, FORWARD, BACKWARD, UPDATE = "input", "forward", "backward", "update"
-_SHORTEST = 1_000_000
+_SHORTEST = 50_000
 _OWN = 0.5
 """A stretch of which less than this is a thread's own time is a wait."""
 
@@ -66,19 +66,20 @@ def own_time(graph: StepGraph, one: RankStep, start: int, end: int) -> float:
     return float((network.lag[edges] * share).sum())
 
 
-def longest_idle(graph: StepGraph, one: RankStep, span: Span) -> Stretch | None:
-    """The longest stretch of a span in which the main thread ran no operator and waited for nothing."""
+def longest_idle(graph: StepGraph, one: RankStep, span: Span, timeline: Timeline) -> Stretch | None:
+    """The longest stretch of a span in which the main thread ran no operator and waited for nothing.
+
+    timeline: of the rank's trace.
+    """
     thread = thread_of(one)
     if thread is None:
         return None
     found = [
         Stretch(start, end)
-        for start, end in Timeline(one.recording.trace).stretches(
-            thread, Window(one.number, span.start, span.end), _SHORTEST
-        )
-        if own_time(graph, one, start, end) >= _OWN * (end - start)
+        for start, end in timeline.stretches(thread, Window(one.number, span.start, span.end), _SHORTEST)
     ]
-    return max(found, key=lambda stretch: stretch.length, default=None)
+    longest_first = sorted(found, key=lambda stretch: stretch.length, reverse=True)
+    return next((s for s in longest_first if own_time(graph, one, s.start, s.end) >= _OWN * s.length), None)
 
 
 def thread_of(one: RankStep) -> int | None:

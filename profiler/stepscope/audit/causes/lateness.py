@@ -13,6 +13,7 @@ from stepscope.audit.causes.host_time import Span, Stretch
 from stepscope.audit.result import Finding
 from stepscope.replay.change import Change, Segment
 from stepscope.replay.graph import StepGraph
+from stepscope.replay.timeline import Timeline
 from stepscope.stats import median
 
 
@@ -50,7 +51,9 @@ class _Step:
     idle: dict[int, list[Stretch | None]]
 
     @classmethod
-    def of(cls, graph: StepGraph, ones: Sequence[RankStep], phase: str) -> _Step:
+    def of(
+        cls, graph: StepGraph, ones: Sequence[RankStep], phase: str, timelines: Sequence[Timeline]
+    ) -> _Step:
         spans = {one.index: [s for s in host_time.spans(one) if s.phase == phase] for one in ones}
         return cls(
             ones={one.index: one for one in ones},
@@ -60,7 +63,10 @@ class _Step:
             },
             spans=spans,
             idle={
-                one.index: [host_time.longest_idle(graph, one, s) for s in spans[one.index]] for one in ones
+                one.index: [
+                    host_time.longest_idle(graph, one, s, timelines[one.index]) for s in spans[one.index]
+                ]
+                for one in ones
             },
         )
 
@@ -72,8 +78,9 @@ class _Step:
 def findings(case: Case, phases: Sequence[str], cause: str, fix: str, reference: str) -> list[Finding]:
     """A finding for each phase in which one rank is late in every step but a few."""
     found = []
+    timelines = [Timeline(recording.trace) for recording in case.recordings]
     for phase in phases:
-        late = _late_in(case, phase)
+        late = _late_in(case, phase, timelines)
         if late is not None:
             price = case.price(lambda graph, late=late: _as_fast_as_others(graph, late))  # type: ignore[misc]
             found += priced(case, price, _describe(late, cause, fix, reference))
@@ -85,10 +92,10 @@ def _as_fast_as_others(graph: StepGraph, late: Late) -> Change | None:
     return Change(segments=lost.segments) if lost is not None and lost.segments else None
 
 
-def _late_in(case: Case, phase: str) -> Late | None:
+def _late_in(case: Case, phase: str, timelines: Sequence[Timeline]) -> Late | None:
     """The rank that idles longer in a phase than the others ever do, else the one whose own time there is longer."""
     steps = {
-        number: _Step.of(graph, ones, phase)
+        number: _Step.of(graph, ones, phase, timelines)
         for number, graph in case.graphs.items()
         if len(ones := in_step(case, graph)) > 1
     }

@@ -22,9 +22,10 @@ _SAME = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """One parameter's gradient: when it was there, in ns, and its elements."""
+    """One parameter's gradient: when it was there and when the host took it in, in ns, and its elements."""
 
     time: int
+    launch: int
     elements: int
 
 
@@ -51,6 +52,12 @@ class Round:
     def reduced_within(self) -> bool:
         """Whether backward itself launched the collectives, as DDP's reducer does."""
         return bool(self.ops) and all(op.phase == Phase.BACKWARD for op in self.ops)
+
+    @property
+    def first_sent(self) -> int:
+        """When its first collective was sent: launched on a CPU, begun on a device, whose host runs ahead; ns."""
+        first = self.ops[0]
+        return first.launch if first.stream is None else first.start
 
     @property
     def bytes(self) -> int:
@@ -96,7 +103,7 @@ def rounds(one: RankStep) -> list[Round]:
             Round(
                 index=one.index,
                 ops=tuple(op for op in ops if _round_of(starts, op.launch) == number),
-                gradients=tuple(g for launch, g in arrived if _round_of(starts, launch) == number),
+                gradients=tuple(g for g in arrived if _round_of(starts, g.launch) == number),
                 start=int(work.start[mine][here].min()),
                 end=int(work.end[mine][here].max()),
             )
@@ -139,20 +146,19 @@ def _starts(one: RankStep) -> NDArray[np.int64]:
     return starts
 
 
-def _gradients(one: RankStep) -> list[tuple[int, Gradient]]:
-    """Launch and gradient, in order of arrival: when it was copied for the reducer, else when backward had it."""
+def _gradients(one: RankStep) -> list[Gradient]:
+    """In order of arrival: when they had been copied for the reducer, else when backward had them."""
     copies = [copy for copy in one.recording.copies if copy.step == one.number]
     operators = _accumulate_operators(one)
-    if copies and len(copies) >= len(operators):
-        if any(copy.elements is None for copy in copies):
-            return []
-        found = [(copy.launch, Gradient(copy.end, copy.elements or 0)) for copy in copies]
-    else:
-        found = operators
-    return sorted(found, key=lambda pair: pair[1].time)
+    if not copies or len(copies) < len(operators):
+        return operators
+    if any(copy.elements is None for copy in copies):
+        return []
+    found = [Gradient(copy.end, copy.launch, copy.elements or 0) for copy in copies]
+    return sorted(found, key=lambda gradient: gradient.time)
 
 
-def _accumulate_operators(one: RankStep) -> list[tuple[int, Gradient]]:
+def _accumulate_operators(one: RankStep) -> list[Gradient]:
     """The operators that take a gradient in; it is there once all that was launched until then has run."""
     trace, events = one.recording.trace, one.recording.trace.events
     found = []
@@ -160,8 +166,8 @@ def _accumulate_operators(one: RankStep) -> list[tuple[int, Gradient]]:
         elements = gloo.total_elements(trace.shapes.get(row))
         if elements is None:
             return []
-        found.append((int(events.start[row]), Gradient(_over(one, int(events.end[row])), elements)))
-    return found
+        found.append(Gradient(_over(one, int(events.end[row])), int(events.start[row]), elements))
+    return sorted(found, key=lambda gradient: gradient.time)
 
 
 def _over(one: RankStep, launched: int) -> int:
