@@ -79,13 +79,14 @@ class _Way:
     def changed(self) -> Network:
         """The network with what stays on the stream in one row."""
         network = self._network
-        moved_ends = list(self._begin_of)
+        ends, begins = list(self._begin_of), list(self._begin_of.values())
         dropped = np.zeros(len(network.source), dtype=np.bool_)
-        dropped[self._order] = np.isin(network.source[self._order], moved_ends)
+        dropped[self._order] = np.isin(network.source[self._order], ends)
+        dropped[self._order] |= np.isin(network.target[self._order], begins)
         for edge in np.flatnonzero(dropped).tolist():
             start = int(network.target[edge])
             stays = self._staying_before(start)
-            if stays is not None and start not in self._begin_of.values():
+            if stays is not None and start not in begins:
                 self.more.append((stays, start, int(network.lag[edge]), Edge.STREAM))
         return network.without_edges(dropped).with_edges(self.more)
 

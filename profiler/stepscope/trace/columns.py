@@ -120,6 +120,8 @@ class Trace:
     shapes: dict[int, Shapes] = field(default_factory=dict)
     """Event index to its shapes, kept only for communication ops, gloo spans, DDP's gradient copies and
     `AccumulateGrad` (their names are listed in `stepscope.trace.collectives`)."""
+    copied_bytes: dict[int, int] = field(default_factory=dict)
+    """Event index to the size of a copy."""
     truncated: bool = False
     """The file ends early, or its `Record Window End` marker is missing although Kineto wrote it."""
     warnings: tuple[TraceWarning, ...] = ()

@@ -10,7 +10,15 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.trace.arguments import ON_DEVICE, comm_arguments, links, row_number, row_numbers, shapes
+from stepscope.trace.arguments import (
+    ON_DEVICE,
+    comm_arguments,
+    integer,
+    links,
+    row_number,
+    row_numbers,
+    shapes,
+)
 from stepscope.trace.columns import Category, CommArguments, Events, Shapes
 from stepscope.trace.rows import Instant, Metadata, RowDecoder, Span
 from stepscope.trace.times import nanoseconds, raw_nanoseconds
@@ -97,6 +105,7 @@ class Part:
     columns: tuple[NDArray[Any], ...]
     comm_arguments: dict[int, CommArguments] = field(default_factory=dict)
     shapes: dict[int, Shapes] = field(default_factory=dict)
+    copied_bytes: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -200,6 +209,8 @@ class Gatherer:
                 continue
             if arguments.collective is not None:
                 part.comm_arguments[row] = comm_arguments(arguments)
+            if category[row] == Category.MEMCPY and (size := integer(arguments.bytes)) is not None:
+                part.copied_bytes[row] = size
             if communicates[row] and (given := shapes(arguments)) is not None:
                 part.shapes[row] = given
 
@@ -213,6 +224,7 @@ class Merged:
     """Nanoseconds of the first event, as the file counts them."""
     comm_arguments: dict[int, CommArguments]
     shapes: dict[int, Shapes]
+    copied_bytes: dict[int, int]
     no_categories: bool
 
 
@@ -226,10 +238,12 @@ def merge(parts: list[Part]) -> Merged:
     ]
     comm: dict[int, CommArguments] = {}
     kept_shapes: dict[int, Shapes] = {}
+    copied: dict[int, int] = {}
     before = 0
     for part in parts:
         comm.update((before + row, given) for row, given in part.comm_arguments.items())
         kept_shapes.update((before + row, given) for row, given in part.shapes.items())
+        copied.update((before + row, size) for row, size in part.copied_bytes.items())
         before += len(part.columns[0])
     without = columns[0] == _UNCATEGORISED
     no_categories = bool(len(without) and without.all())
@@ -238,11 +252,12 @@ def merge(parts: list[Part]) -> Merged:
     elif without.any():
         columns = [column[~without] for column in columns]
         comm, kept_shapes = _renumbered(comm, ~without), _renumbered(kept_shapes, ~without)
+        copied = _renumbered(copied, ~without)
     category, name, start, duration, pid, tid, correlation, device, stream = columns
     earliest = int(start.min()) if len(start) else 0
     start -= earliest
     events = Events(category, name, start, duration, pid, tid, correlation, device, stream)
-    return Merged(events, earliest, comm, kept_shapes, no_categories)
+    return Merged(events, earliest, comm, kept_shapes, copied, no_categories)
 
 
 def _renumbered(rows: dict[int, _T], keep: NDArray[np.bool_]) -> dict[int, _T]:

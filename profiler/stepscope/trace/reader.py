@@ -124,6 +124,7 @@ def _trace(path: Path, contents: _Contents, *, by_external_id: bool) -> Trace:
         thread_names=gathered.thread_names,
         comm_arguments=merged.comm_arguments,
         shapes=merged.shapes,
+        copied_bytes=merged.copied_bytes,
         truncated=contents.pieces.truncated,
         warnings=tuple(warnings),
     )

@@ -43,6 +43,7 @@ class Arguments(
     device: int | str | None = None
     stream: int | str | None = None
     correlation: int | str | None = -1
+    bytes: int | str | None = None
     types: msgspec.Raw = NOTHING
     dims: msgspec.Raw = NOTHING
     collective: str | None = None

