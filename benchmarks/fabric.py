@@ -45,7 +45,7 @@ def main() -> None:
         "cases": cases,
     }
     args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "study.json").write_text(json.dumps(study, indent=1) + "\n", encoding="utf-8")
+    (args.out / "study.json").write_text(json.dumps(study) + "\n", encoding="utf-8")
     (args.out / "busbw.svg").write_text(chart(cases), encoding="utf-8")
     (args.out / "README.md").write_text(page(study), encoding="utf-8")
     print(f"Wrote {args.out}")
@@ -59,10 +59,11 @@ def case(rate: str, ranks: int, args: argparse.Namespace) -> dict[str, Any]:
         options = ("-e", args.max_bytes, "--seconds-per-size", args.seconds_per_size)
         subprocess.run(
             [
-                *(sys.executable, "-m", "stepscope", "calibrate", "--out", str(out)),
+                *(sys.executable, "-m", "stepscope", "calibrate", "--out", out.name),
                 *("--fabric", rate, "--nproc-per-node", str(ranks), *options),
             ],
             check=True,
+            cwd=folder,
             stdout=subprocess.DEVNULL,
         )
         made = msgspec.json.decode(out.read_bytes(), type=Calibration)
