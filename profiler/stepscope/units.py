@@ -43,6 +43,9 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+NS_PER_MS = 1e6
+
+
 def ns_to_ms(nanoseconds: float) -> float:
     """Nanoseconds as milliseconds, to the nanosecond."""
-    return round(float(nanoseconds) / 1e6, 6)
+    return round(float(nanoseconds) / NS_PER_MS, 6)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from stepscope import intervals as iv
 from stepscope.audit import result, schedule
 from stepscope.audit.basis import Basis
@@ -14,7 +16,7 @@ from stepscope.audit.waterfall import Circumstances, Parts, split
 from stepscope.intervals import Intervals
 from stepscope.trace.recording import CollectiveOp, Phase
 from stepscope.trace.steps import Window
-from stepscope.units import ns_to_ms
+from stepscope.units import NS_PER_MS, ns_to_ms
 
 _FINEST_LANE = 1e-3
 """Gaps shorter than this share of the step are not drawn."""
@@ -187,4 +189,5 @@ def _lane(spans: Intervals, wall: int) -> list[result.Span]:
     """Spans to draw, in ms: neighbours nearer than the finest gap are one."""
     gap = int(wall * _FINEST_LANE)
     merged = iv.union(spans[:, 0], spans[:, 1] + gap)
-    return [(ns_to_ms(start), ns_to_ms(end - gap)) for start, end in merged.tolist()]
+    drawn = np.round((merged - [0, gap]) / NS_PER_MS, 6)
+    return [(start, end) for start, end in drawn.tolist()]
