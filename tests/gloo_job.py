@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from build_trace import ACCUMULATE_GRAD, BACKWARD, MAIN, TraceBuilder
-from stepscope.audit import build
+from stepscope.audit.basis import prepare
 from stepscope.audit.case import Case
 from stepscope.audit.result import Thresholds
+from stepscope.audit.step import measure_step
 from stepscope.ranks.pairing import pair
-from stepscope.replay.graph import build as graph_of
+from stepscope.replay.graph import build
 from stepscope.trace.classify import classify
 from stepscope.trace.reader import read
 
@@ -164,14 +165,17 @@ def case_of(folder: Path, traces: Sequence[TraceBuilder]) -> Case:
     """What a detector gets of some traces."""
     recordings = [classify(read(trace.write(folder / f"rank{k}.json"))) for k, trace in enumerate(traces)]
     pairing = pair(recordings)
-    parts = [build._measure(one, pairing.wires(index)) for index, one in enumerate(recordings)]
+    parts = [
+        (basis, [measure_step(basis, window) for window in basis.recording.steps.windows])
+        for basis in prepare(recordings, pairing)
+    ]
     numbers = {
         step.window.number
         for basis, steps in parts
         for step in steps
         if step.window.number not in basis.invalid
     }
-    drawn = {number: graph_of(recordings, pairing, number) for number in sorted(numbers)}
+    drawn = {number: build(recordings, pairing, number) for number in sorted(numbers)}
     graphs = {number: graph for number, graph in drawn.items() if graph is not None}
     return Case(recordings, parts, pairing, graphs, Thresholds())
 

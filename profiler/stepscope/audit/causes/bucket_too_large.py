@@ -23,7 +23,7 @@ _DEFAULT_CAP = 25 * rebucket.MIB
 def detect(case: Case) -> list[Finding]:
     """One finding, if smaller buckets would bring anything."""
     chosen = rebucket.choose(case, _with_few_buckets)
-    link = rebucket.link_of(case)
+    link = rebucket.link_of(case) if chosen else None
     cap = rebucket.best_cap(case, chosen, link) if link is not None else None
     if link is None or cap is None:
         return []

@@ -23,6 +23,8 @@ _LATENCY_SHARE = 0.5
 
 def detect(case: Case) -> list[Finding]:
     """One finding, if larger buckets would bring anything."""
+    if not any(_are_many(round_) for one in case.rank_steps() for round_ in reducing_rounds(one)):
+        return []
     link = rebucket.link_of(case)
     if link is None or not link.latency:
         return []
@@ -44,8 +46,13 @@ def _merged(case: Case, graph: StepGraph, link: rebucket.Link, cap: float) -> Ch
     return rebucket.together([rebucket.merged(round_, work, link, cap) for round_ in chosen])
 
 
+def _are_many(round_: Round) -> bool:
+    sized = all(op.bytes is not None for op in round_.ops)
+    return len(round_.ops) >= _MANY and round_.reduced_within and sized
+
+
 def _is_latency_bound(round_: Round, link: rebucket.Link) -> bool:
-    if len(round_.ops) < _MANY or not round_.reduced_within or any(op.bytes is None for op in round_.ops):
+    if not _are_many(round_):
         return False
     modelled = sum(link.time(op.bytes or 0) for op in round_.ops)
     return len(round_.ops) * link.latency >= _LATENCY_SHARE * modelled

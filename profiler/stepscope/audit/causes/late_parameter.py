@@ -19,8 +19,8 @@ from stepscope.audit.result import Finding
 def detect(case: Case) -> list[Finding]:
     """One finding, if buckets were held up and it cost anything."""
     chosen = rebucket.choose(case, _held_up)
-    link = rebucket.link_of(case)
-    if link is None or not chosen:
+    link = rebucket.link_of(case) if chosen else None
+    if link is None:
         return []
     price = case.price(
         lambda graph: rebucket.together(

@@ -77,6 +77,8 @@ class _Step:
 
 def findings(case: Case, phases: Sequence[str], cause: str, fix: str, reference: str) -> list[Finding]:
     """A finding for each phase in which one rank is late in every step but a few."""
+    if not _anybody_waits(case):
+        return []
     found = []
     timelines = [Timeline(recording.trace) for recording in case.recordings]
     for phase in phases:
@@ -85,6 +87,12 @@ def findings(case: Case, phases: Sequence[str], cause: str, fix: str, reference:
             price = case.price(lambda graph, late=late: _as_fast_as_others(graph, late))  # type: ignore[misc]
             found += priced(case, price, _describe(late, cause, fix, reference))
     return found
+
+
+def _anybody_waits(case: Case) -> bool:
+    """Whether waiting for other ranks is seen at all, and in all ranks together enough to matter."""
+    waits = [(one.step.parts.peer_wait or 0, one.step.wall) for one in case.rank_steps()]
+    return any(wait >= MINIMUM_SHARE * wall for wait, wall in waits)
 
 
 def _as_fast_as_others(graph: StepGraph, late: Late) -> Change | None:

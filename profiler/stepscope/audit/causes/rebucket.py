@@ -157,8 +157,8 @@ def choose(case: Case, pick: Callable[[RankStep], Round | None]) -> dict[int, li
     """By step, the rounds that a detector picks of the ranks; only those whose gradients are all known."""
     found: dict[int, list[Round]] = {}
     for one in case.rank_steps():
-        round_ = pick(one) if one.number in case.graphs else None
-        if round_ is not None and round_.complete:
+        round_ = pick(one)
+        if round_ is not None and round_.complete and one.number in case.graphs:
             found.setdefault(one.number, []).append(round_)
     return found
 

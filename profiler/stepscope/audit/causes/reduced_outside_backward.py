@@ -17,7 +17,7 @@ from stepscope.trace.recording import Phase
 def detect(case: Case) -> list[Finding]:
     """One finding, if gradients were reduced after backward and buckets within it would have hidden some."""
     chosen = rebucket.choose(case, _after_backward)
-    link = rebucket.link_of(case)
+    link = rebucket.link_of(case) if chosen else None
     cap = rebucket.best_cap(case, chosen, link) if link is not None else None
     if link is None or cap is None:
         return []

@@ -7,6 +7,8 @@ thread waits for the buckets after which backward goes on; the last one is waite
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from stepscope.audit.case import Case, RankStep
 from stepscope.audit.causes.finding import Description, in_step, milliseconds, priced
 from stepscope.audit.causes.rounds import Round, reducing_rounds
@@ -23,15 +25,21 @@ _MOST = 0.5
 
 def detect(case: Case) -> list[Finding]:
     """One finding, if waits within backward cost anything."""
+    one_by_one = [one for one in case.rank_steps() if any(map(_in_turn, reducing_rounds(one)))]
     waiting = [
         (one, waits)
-        for graph in case.graphs.values()
-        for one in in_step(case, graph)
-        if (waits := _waits(graph, one))
+        for one in one_by_one
+        if one.number in case.graphs and (waits := _waits(case.graphs[one.number], one))
     ]
     if not waiting:
         return []
     return priced(case, case.price(lambda graph: _unblocked(case, graph)), _describe(*waiting[0]))
+
+
+def _in_turn(round_: Round) -> bool:
+    """Whether most collectives were launched after the one before was over, as where each is waited for."""
+    later = sum(after.launch >= before.end for before, after in pairwise(round_.ops))
+    return round_.reduced_within and later > _MOST * (len(round_.ops) - 1)
 
 
 def _unblocked(case: Case, graph: StepGraph) -> Change | None:
