@@ -26,22 +26,21 @@ from stepscope_workloads.gpt import GPT
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Read the faults and the script's flags, and run the script with its functions broken accordingly."""
-    parser = argument_parser()
-    ours, rest = parser.parse_known_args(argv)
-    faults: list[Fault] = ours.fault
-    args = parse_flags(rest)
-    if args.zero >= 2:
-        parser.error(f"the faults are DDP's and --zero {args.zero} is FSDP2: use --zero 0 or 1")
-    try:
-        for fault in faults:
-            fault.change_flags(args)
-    except argparse.ArgumentTypeError as error:
-        parser.error(str(error))
+    faults, args = read_flags(argv)
+    train.start_process_group(args)
+    run(faults, args)
+    dist.destroy_process_group()
+
+
+def run(faults: Sequence[Fault], args: Flags) -> None:
+    """Train with some faults in the place of what they break."""
+    whole = train.parallelise, train.accumulate_gradients
     train.parallelise = functools.partial(parallelise, faults, train.parallelise)
     train.accumulate_gradients = functools.partial(accumulate_gradients, faults)
-    train.start_process_group(args)
-    train.train(args)
-    dist.destroy_process_group()
+    try:
+        train.train(args)
+    finally:
+        train.parallelise, train.accumulate_gradients = whole
 
 
 def parallelise(
@@ -78,6 +77,22 @@ def accumulate_gradients(
     for fault in faults:
         fault.after_backward(model)
     return total
+
+
+def read_flags(argv: Sequence[str] | None) -> tuple[list[Fault], Flags]:
+    """The faults and the script's flags, with what the faults make of them; a mistake ends the process with one line."""
+    parser = argument_parser()
+    ours, rest = parser.parse_known_args(argv)
+    faults: list[Fault] = ours.fault
+    args = parse_flags(rest)
+    if args.zero >= 2:
+        parser.error(f"the faults are DDP's and --zero {args.zero} is FSDP2: use --zero 0 or 1")
+    try:
+        for fault in faults:
+            fault.change_flags(args)
+    except argparse.ArgumentTypeError as error:
+        parser.error(str(error))
+    return faults, args
 
 
 def read_fault(text: str) -> Fault:

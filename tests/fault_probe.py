@@ -1,0 +1,47 @@
+"""Train with faults, once a case in this process, and save losses and collectives as JSON from rank 0.
+
+Started under torchrun with ``OUT.json NAME::FLAGS...``: one start of the ranks serves many assertions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from stepscope_workloads import faults, train
+from workload_probe import COLLECTIVE
+
+
+def observe(flags: list[str]) -> dict[str, Any]:
+    """Train once; return the printed losses and the collectives that rank 0 launched."""
+    broken, args = faults.read_flags(flags)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), torch.profiler.profile() as profile:
+        faults.run(broken, args)
+    return {
+        "losses": [float(loss) for loss in re.findall(r"loss ([\d.]+)", printed.getvalue())],
+        "collectives": Counter(
+            m[1].replace("_", "") for e in profile.events() if (m := COLLECTIVE.match(e.name))
+        ),
+    }
+
+
+def main(out: str, *cases: str) -> None:
+    train.start_process_group(faults.read_flags(["--fault", "none"])[1])
+    seen = {name: observe(flags.split()) for name, flags in (case.split("::", 1) for case in cases)}
+    if dist.get_rank() == 0:
+        Path(out).write_text(json.dumps(seen))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
