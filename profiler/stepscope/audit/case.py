@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from stepscope.audit.basis import Basis
 from stepscope.audit.result import Thresholds
@@ -14,6 +14,8 @@ from stepscope.replay.change import Change
 from stepscope.replay.graph import StepGraph
 from stepscope.stats import median
 from stepscope.trace.recording import Recording
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,14 @@ class Case:
     thresholds: Thresholds
     run: Mapping[str, Any] | None = None
     """run.json of a recorded run."""
+    _shared: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def shared(self, what: object, make: Callable[[], _T]) -> _T:
+        """Something that several detectors need, made by the first of them that asks for it."""
+        if what not in self._shared:
+            self._shared[what] = make()
+        found: _T = self._shared[what]
+        return found
 
     def rank_steps(self) -> Iterator[RankStep]:
         """Every valid step of every recording."""

@@ -119,7 +119,8 @@ class Job:
     "fsdp" (each layer one unit). clocks: one a host, in order; hosts without one keep true time. jitter: the largest
     relative deviation of a compute kernel's time, drawn for each by seed, rank and kernel, so that taking a cause away
     changes no draw. gap: what a stream needs between two activities. first_step: the number of the first step, past the
-    warm-up. sync_events: record `cuda_sync` rows. with_stack: record Python frames.
+    warm-up. sync_events: record `cuda_sync` rows. clips:
+    the loop clips the gradients' norm, which reads nothing on the host. with_stack: record Python frames.
     """
 
     model: Model = field(default_factory=uniform)
@@ -138,6 +139,7 @@ class Job:
     first_step: int = 10
     causes: tuple[Cause, ...] = ()
     sync_events: bool = False
+    clips: bool = False
     with_stack: bool = False
 
     def cause(self, kind: type[_C]) -> _C | None:

@@ -89,7 +89,7 @@ class _Writer:
         self._between()
         with self._b.on(AUTOGRAD, BACKWARD):
             self._backward()
-        if self._job.cause(causes.GradClipSync):
+        if self._job.clips or self._job.cause(causes.GradClipSync):
             self._clip()
         with (
             self._b.on(MAIN, OPTIMIZER),
@@ -205,7 +205,8 @@ class _Writer:
         with self._frame("torch/nn/utils/clip_grad.py(45): clip_grad_norm_"):
             with self._b.span("aten::_foreach_norm"):
                 self._b.kernel("void at::native::lpnorm_cleanup", 80 * US)
-            self._read("train.py(55): log_norm")
+            if self._job.cause(causes.GradClipSync):
+                self._read("train.py(55): log_norm")
             with self._b.span("aten::_foreach_mul_"):
                 self._b.kernel(_FOREACH, 80 * US)
 

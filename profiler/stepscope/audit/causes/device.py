@@ -67,7 +67,16 @@ class DeviceView:
 
 def device_views(case: Case, graph: StepGraph) -> list[DeviceView]:
     """The ranks of a graph's step that ran on a GPU."""
-    return [_view(one) for one in in_step(case, graph) if one.recording.device in ("cuda", "rocm")]
+    return case.shared(("device views", graph.step), lambda: _views(case, graph))
+
+
+def _views(case: Case, graph: StepGraph) -> list[DeviceView]:
+    on_device = [one for one in in_step(case, graph) if one.recording.device in ("cuda", "rocm")]
+    return [_view(one, _all_activities(case, one)) for one in on_device]
+
+
+def _all_activities(case: Case, one: RankStep) -> Activities:
+    return case.shared(("activities", one.index), lambda: Activities.of(one.recording.trace))
 
 
 def reads_gradients(case: Case, graph: StepGraph) -> dict[Key, Key]:
@@ -81,9 +90,9 @@ def reads_gradients(case: Case, graph: StepGraph) -> dict[Key, Key]:
     }
 
 
-def _view(one: RankStep) -> DeviceView:
+def _view(one: RankStep, everything: Activities) -> DeviceView:
     trace = one.recording.trace
-    a = Activities.of(trace).of_step(one.step.window)
+    a = everything.of_step(one.step.window)
     by_row = {op.row: op for op in one.recording.collectives if op.step == one.number}
     collectives = {k: by_row[row] for k, row in enumerate(a.row.tolist()) if row in by_row and a.mine[k]}
     compute = a.mine & (trace.events.category[a.row] == Category.KERNEL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stepscope.audit.case import Case
 from stepscope.audit.causes import reads
-from stepscope.audit.causes.device import DeviceView, device_views, reads_gradients
+from stepscope.audit.causes.device import DeviceView, reads_gradients
 from stepscope.audit.causes.finding import Description, priced
 from stepscope.audit.causes.host_sync import evidence_of
 from stepscope.audit.result import Finding
@@ -26,8 +26,7 @@ def detect(case: Case) -> list[Finding]:
     found = {
         number: [
             read
-            for view in device_views(case, graph)
-            for read in reads.reads(view)
+            for read in reads.all_reads(case, graph)
             if read.place == reads.CLIP and not read.copies_from("HtoD")
         ]
         for number, graph in case.graphs.items()

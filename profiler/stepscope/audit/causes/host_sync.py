@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from stepscope.audit.case import Case
 from stepscope.audit.causes import reads
-from stepscope.audit.causes.device import device_views, reads_gradients
+from stepscope.audit.causes.device import reads_gradients
 from stepscope.audit.causes.finding import Description, milliseconds, priced
 from stepscope.audit.causes.reads import Read
 from stepscope.audit.result import Finding
@@ -46,8 +46,7 @@ def _own_reads(case: Case, graph: StepGraph) -> list[Read]:
     """The script's: not DDP's own, which are inside AccumulateGrad, and no upload of a batch."""
     return [
         read
-        for view in device_views(case, graph)
-        for read in reads.reads(view)
+        for read in reads.all_reads(case, graph)
         if read.place in _WHERE
         and not any(map(host.is_accumulate_grad, read.around))
         and not any(map(host.is_communication, read.around))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,7 +36,11 @@ class _Upload:
 def detect(case: Case) -> list[Finding]:
     """Copies to the device whose source was pageable memory."""
     found = {
-        number: [upload for view in device_views(case, graph) if (upload := _upload(view)).places]
+        number: [
+            upload
+            for view in device_views(case, graph)
+            if (upload := _upload(view, reads.all_reads(case, graph))).places
+        ]
         for number, graph in case.graphs.items()
     }
     everything = [upload for many in found.values() for upload in many]
@@ -71,11 +76,11 @@ def detect(case: Case) -> list[Finding]:
     return priced(case, case.price(changed), description)
 
 
-def _upload(view: DeviceView) -> _Upload:
+def _upload(view: DeviceView, waits: Iterable[Read]) -> _Upload:
     a = view.activities
     places = [k for k in np.flatnonzero(a.mine).tolist() if _PAGEABLE in view.name(k)]
-    waits = [read for read in reads.reads(view) if set(read.copies) & set(places)] if places else []
-    return _Upload(view, places, waits)
+    mine = [read for read in waits if read.view is view and set(read.copies) & set(places)]
+    return _Upload(view, places, mine)
 
 
 def _factors(upload: _Upload, rate: float) -> dict[Key, float]:

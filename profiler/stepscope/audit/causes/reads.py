@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.audit.causes.device import DeviceView
+from stepscope.audit.case import Case
+from stepscope.audit.causes.device import DeviceView, device_views
 from stepscope.replay.change import Change, Segment
+from stepscope.replay.graph import StepGraph
 from stepscope.replay.joined import Key
 from stepscope.trace import host
 from stepscope.trace.columns import Category, Trace
@@ -81,8 +83,14 @@ class Read:
         return [k for k in self.copies if way in self.view.name(k)]
 
 
-def reads(view: DeviceView) -> list[Read]:
-    """Every wait of the host in a rank's step, in the order of the file."""
+def all_reads(case: Case, graph: StepGraph) -> list[Read]:
+    """Every wait of the host in a step, by rank and in the order of the file."""
+    return case.shared(
+        ("reads", graph.step), lambda: [read for view in device_views(case, graph) for read in _reads(view)]
+    )
+
+
+def _reads(view: DeviceView) -> list[Read]:
     trace, events = view.trace, view.trace.events
     threads = host.threads_of(trace)
     place = _Places(view)
@@ -111,7 +119,7 @@ def without(many: Iterable[Read], after: Mapping[Key, Key]) -> Change | None:
     for read in many:
         index, events = read.view.one.index, read.view.trace.events
         calls.update((index, call) for call in read.calls)
-        if read.operator in _READS_ONLY:
+        if read.operator in _READS_ONLY and not read.copies_from("HtoD"):
             copies.update((read.view.key(k), 0.0) for k in read.copies_from("DtoH"))
             segments.append(
                 Segment(index, read.thread, int(events.start[read.row]), int(events.end[read.row]))

@@ -1,0 +1,125 @@
+"""Detectors against simulated jobs into which one cause was put: it is found first, at the simulator's own price.
+
+The price is what the mean step gets shorter by when that cause alone is taken away (`truth()["causes"]`). Every cause comes
+in several sizes, on two, four and eight ranks, with three draws of the kernels' times each; the same jobs without it are
+clean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from device_cases import recorded, simulated
+from stepscope.audit.causes import find_causes
+from stepscope_workloads.simulate import Fabric, Host, Job, Layer, Model, Simulation, parse, uniform
+from stepscope_workloads.simulate.job import US
+
+SEEDS = (0, 1, 2)
+RANKS = (2, 4, 8)
+NEAR = 0.2
+SMALL_SHARE = 0.03
+"""A finding of less of the step says nothing of a clean job."""
+
+SLOW_HOST = Host(operator=40 * US, python=60 * US)
+"""It takes the host nearly as long to launch this model's kernels as it takes the device to run them."""
+LIGHT = uniform(layers=12, kernel=120 * US, backward=200 * US, parameters=2_000_000)
+LONG_KERNELS = uniform(layers=4, kernel=600 * US, backward=1200 * US, kernels=1, parameters=400_000)
+SLOW_OPERATORS = Host(operator=100 * US)
+
+
+def layer(backward: int, parameters: int) -> Layer:
+    return Layer("layer", (400 * US,) * 2, (backward,) * 2, (parameters, parameters // 1000))
+
+
+UNEVEN = Model((layer(1500 * US, 500_000),) * 4 + (layer(300 * US, 8_000_000),) * 4)
+"""The first gradients to come are many and quick to make: their transfers queue."""
+
+SETTINGS: dict[str, list[tuple[str, dict[str, Any]]]] = {
+    "host-sync": [
+        ("host-sync:where=backward,times=8", {"host": SLOW_HOST, "model": LIGHT}),
+        ("host-sync:where=forward,times=8", {"host": SLOW_HOST, "model": LIGHT}),
+        ("host-sync:where=between", {"host": SLOW_HOST, "model": LIGHT}),
+    ],
+    "grad-clip-sync": [
+        (
+            "grad-clip-sync",
+            {"host": SLOW_OPERATORS, "model": LONG_KERNELS, "fabric": Fabric(alpha=US), "clips": True},
+        ),
+        (
+            "grad-clip-sync",
+            {
+                "host": Host(operator=150 * US),
+                "model": LONG_KERNELS,
+                "fabric": Fabric(alpha=US),
+                "clips": True,
+            },
+        ),
+    ],
+    "pageable-copy": [("pageable-copy:ms=1", {}), ("pageable-copy", {}), ("pageable-copy:ms=6", {})],
+    "launch-bound": [
+        ("launch-bound:operator_us=300", {}),
+        ("launch-bound", {}),
+        ("launch-bound:operator_us=1500", {}),
+    ],
+    "single-hardware-queue": [
+        ("single-hardware-queue", {"model": UNEVEN, "fabric": Fabric(gb_per_s=30)}),
+        ("single-hardware-queue", {"model": UNEVEN, "fabric": Fabric(gb_per_s=20)}),
+    ],
+    "collective-on-compute-stream": [
+        ("collective-on-compute-stream", {}),
+        ("collective-on-compute-stream", {"fabric": Fabric(gb_per_s=20)}),
+    ],
+    "wait-edge-in-backward": [
+        ("wait-edge-in-backward", {}),
+        ("wait-edge-in-backward", {"fabric": Fabric(gb_per_s=20)}),
+    ],
+    "blocking-environment": [
+        ("blocking-environment", {}),
+        ("blocking-environment", {"fabric": Fabric(gb_per_s=20)}),
+    ],
+    "contention": [("contention", {}), ("contention:factor=1.6", {}), ("contention:factor=2.5", {})],
+    "fsdp-prefetch": [
+        ("fsdp-prefetch", {"sharding": "fsdp"}),
+        ("fsdp-prefetch", {"sharding": "fsdp", "model": uniform(layers=12, parameters=8_000_000)}),
+    ],
+}
+JOBS = [
+    pytest.param(
+        cause,
+        Job(ranks=ranks, seed=seed, causes=(parse(text),), **settings),
+        id=f"{text}-{place}-{ranks}ranks-seed{seed}",
+    )
+    for cause, rows in SETTINGS.items()
+    for place, (text, settings) in enumerate(rows)
+    for ranks, seed in zip(RANKS, SEEDS, strict=True)
+]
+
+
+@pytest.mark.parametrize(("cause", "job"), JOBS)
+def test_the_cause_that_was_put_in_is_found_first_at_its_price(cause: str, job: Job, tmp_path: Path) -> None:
+    simulation = Simulation(job)
+    known = simulation.truth()["causes"][0]["price_ns"] / 1e6
+    first = find_causes(simulated(simulation, tmp_path))[0]
+    assert first.cause == cause
+    assert first.cost_ms == pytest.approx(known, rel=NEAR)
+    assert first.ranks == list(range(job.ranks))
+
+
+@pytest.mark.parametrize(
+    "job", [job for _, job in (one.values for one in JOBS) if job.seed == 0], ids=lambda j: j.causes[0].name
+)
+def test_the_same_job_without_it_is_clean(job: Job, tmp_path: Path) -> None:
+    case = simulated(Simulation(replace(job, causes=())), tmp_path)
+    assert case.step_ms is not None
+    assert [f for f in find_causes(case) if (f.cost_ms or 0) > SMALL_SHARE * case.step_ms] == []
+
+
+def test_a_starved_gpu_is_launch_bound_and_no_networks_fault(shared: Path) -> None:
+    """A 222 ms step with 39 ms of kernels; most of it would go with a host that launches faster."""
+    found = find_causes(recorded(shared / "traces" / "hta_resnet_ddp_a100"))
+    assert [one.cause for one in found] == ["launch-bound"]
+    assert found[0].cost_ms == pytest.approx(160, abs=10)
