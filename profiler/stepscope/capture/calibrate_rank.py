@@ -8,7 +8,6 @@ long enough for the ranks' different starts after the barrier not to matter.
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +29,6 @@ from stepscope.capture.calibrate import (
     write,
 )
 from stepscope.capture.environment import overlap_settings
-from stepscope.capture.orphans import die_with_parent
 
 REPETITION_S = 0.02
 MOST_OPERATIONS = 200
@@ -41,7 +39,6 @@ Operation = Callable[[], Any]
 
 def main() -> None:
     """Measure what the environment says; rank 0 writes it down."""
-    die_with_parent(signal.SIGKILL)
     plan = msgspec.json.decode(os.environ.pop(VARIABLE), type=Plan)
     device = _device(plan.backend)
     dist.init_process_group(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,7 +60,7 @@ def variables(fabric: Fabric | None) -> dict[str, str]:
 def enter_own() -> None:
     """In a rank, before it does anything else: go to its place, if it has one.
 
-    Only the calling thread moves, and the threads it starts later. Raises OSError when the launcher is gone.
+    Only the calling thread moves, and the threads it starts later. The launcher must be alive.
     """
     text = os.environ.pop(VARIABLE, None)
     if text is None:
@@ -67,7 +68,10 @@ def enter_own() -> None:
     namespace, environment = msgspec.json.decode(text, type=list[tuple[str, dict[str, str]]])[
         int(os.environ["RANK"])
     ]
-    _enter(namespace)
+    try:
+        _enter(namespace)
+    except FileNotFoundError:
+        sys.exit(1)  # the launcher is gone, and its fabric with it
     os.environ.update(environment)
 
 

@@ -11,8 +11,10 @@ import sys
 if not sys.flags.safe_path:
     del sys.path[0]
 
+from stepscope.capture.orphans import die_with_agent
 from stepscope.capture.place import enter_own
 
+die_with_agent()
 enter_own()
 
 from stepscope.capture.rank import main  # noqa: E402  # nothing may open a socket before the move
