@@ -42,6 +42,7 @@ def write_trace(file: Path, *, rank: int = 0, exposed_us: float = 300.0) -> Path
         )
         trace.optimizer(origin + 120, 30)
         trace.kernel("adam", launched=origin + 125, start=origin + 900, duration=50)
+        trace.runtime("cudaStreamSynchronize", origin + 200, 750)
     file.parent.mkdir(parents=True, exist_ok=True)
     return trace.write(file)
 

@@ -23,7 +23,10 @@ def audited(folder: Path, *traces: TraceBuilder, thresholds: Thresholds | None =
 def one_bucket_step(
     trace: TraceBuilder, number: int, origin: float, *, comm: float, launched: float = 90, wall: float = 1000
 ) -> None:
-    """Forward 100 to 200, backward 200 to 400 (gradient copied at 400), all-reduce from 400; us from origin."""
+    """Forward 100 to 200, backward 200 to 400 (gradient copied at 400), all-reduce from 400; us from origin.
+
+    The host reads the loss from 200 on: it goes on when the optimizer's kernel is over.
+    """
     trace.step(number, origin, wall)
     trace.kernel("gemm", launched=origin + 40, start=origin + 100, duration=100)
     trace.backward("MmBackward0", origin + 60, 20)
@@ -35,6 +38,7 @@ def one_bucket_step(
     )
     trace.optimizer(origin + 120, 30)
     trace.kernel("adam", launched=origin + 125, start=origin + 400 + comm, duration=100)
+    trace.runtime("cudaStreamSynchronize", origin + 200, 300 + comm)
 
 
 def test_every_figure_of_a_step_is_the_one_it_was_built_with(tmp_path: Path) -> None:
@@ -92,11 +96,13 @@ def test_a_gap_before_a_launch_is_the_hosts_and_one_after_it_is_not(tmp_path: Pa
     trace.collective("allreduce", launched=90, start=200, duration=200, elements=ELEMENTS)
     # Idle from 200 to 400; the kernel that ends it was launched at 350: 150 us are the host's, 50 us the device's.
     trace.kernel("gemm", launched=350, start=400, duration=100, thread=AUTOGRAD)
+    trace.runtime("cudaStreamSynchronize", 570, 5)
+    trace.runtime("cudaStreamSynchronize", 360, 140)
     (step,) = audited(tmp_path, trace).ranks[0].steps
     assert step.exposed_ms == 0.2
     assert step.waterfall is not None
     assert step.waterfall.host_starved_ms == 0.15
-    assert step.cost_ms == 0.05
+    assert step.cost_ms == 0.04, "launched at 350 it could have started 10 us later"
     assert step.host_starved_share == pytest.approx(0.15)
 
 

@@ -9,7 +9,7 @@ import pytest
 from build_trace import AUTOGRAD, TraceBuilder
 from stepscope.audit.buckets import bus_factor
 from stepscope.audit.build import audit
-from stepscope.audit.result import Audit
+from stepscope.audit.result import Audit, Thresholds
 from stepscope.ranks.clocks import fit_clocks
 from stepscope.ranks.pairing import Pairing, pair
 from stepscope.trace.classify import classify
@@ -42,6 +42,7 @@ def rank_trace(rank: int, *, arrival: float = 300, host: str | None = None, cloc
         elements=ELEMENTS,
         sequence=1,
     )
+    trace.runtime("cudaStreamSynchronize", clock + 280, 220)
     return trace
 
 
@@ -94,7 +95,12 @@ def test_exposed_waiting_is_the_peers_and_the_floor_counts_transfer_alone(stragg
     assert waiting.grad is not None
     assert (waiting.grad.exposed_ms, waiting.grad.wire_exposed_ms) == (0.2, 0.06)
     assert waiting.grad.floor_ms == pytest.approx(0.06), "ready at 200 us, 60 us of transfer"
-    assert straggling.verdict.reason == "waiting"
+
+
+def test_the_cost_is_the_transfers_and_its_reason_that_most_of_it_is_waiting(tmp_path: Path) -> None:
+    recordings = recorded(tmp_path, rank_trace(0), rank_trace(1, arrival=440), rank_trace(2))
+    verdict = audit(recordings, Thresholds(cost_share=0.05)).verdict
+    assert (verdict.cost_share, verdict.label, verdict.reason) == (0.06, "comm-bound", "waiting")
 
 
 def test_a_straggler_neither_raises_nor_lowers_the_overlap_of_the_wire(tmp_path: Path) -> None:

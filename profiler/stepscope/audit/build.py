@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -13,6 +13,7 @@ from stepscope.audit.basis import Basis, prepare
 from stepscope.audit.buckets import bucket_table, collective_rows
 from stepscope.audit.gates import gates_of
 from stepscope.audit.overlap import comm_union, measure
+from stepscope.audit.replayed import StepGraphs, costs_of
 from stepscope.audit.result import Audit, Thresholds
 from stepscope.audit.step import MeasuredStep, measure_step, plain_step
 from stepscope.audit.verdict import Sample, judge
@@ -36,10 +37,9 @@ def audit(
     """
     thresholds = thresholds or Thresholds()
     pairing = pair(recordings)
-    parts = [
-        (basis, [measure_step(basis, window) for window in basis.recording.steps.windows])
-        for basis in prepare(recordings, pairing)
-    ]
+    bases = prepare(recordings, pairing)
+    costs = costs_of(StepGraphs(recordings, pairing, _communicating(bases)))
+    parts = [_measure(basis, costs[index]) for index, basis in enumerate(bases)]
     gates = gates_of(recordings)
     any_comm = any(recording.collectives for recording in recordings)
     return Audit(
@@ -81,6 +81,19 @@ def _clock(clock: Clock) -> dict[str, Any]:
 
 
 Part = tuple[Basis, list[MeasuredStep]]
+
+
+def _communicating(bases: Sequence[Basis]) -> list[int]:
+    """The valid steps of the recordings in which anything communicated."""
+    windows = [(basis, window.number) for basis in bases for window in basis.recording.steps.windows]
+    return sorted(
+        {number for basis, number in windows if number not in basis.invalid and basis.ops_of.get(number)}
+    )
+
+
+def _measure(basis: Basis, costs: Mapping[int, float]) -> Part:
+    windows = basis.recording.steps.windows
+    return basis, [measure_step(basis, window, costs.get(window.number)) for window in windows]
 
 
 def _samples(parts: Sequence[Part]) -> list[Sample]:

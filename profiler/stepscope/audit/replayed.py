@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
@@ -36,3 +37,12 @@ class StepGraphs(Mapping[int, StepGraph]):
 
     def __len__(self) -> int:
         return len(self._drawn)
+
+
+def costs_of(graphs: Mapping[int, StepGraph]) -> dict[int, dict[int, float]]:
+    """What communication cost: by the recording's place in the list, step number to ns; steps without a graph are absent."""
+    found: dict[int, dict[int, float]] = defaultdict(dict)
+    for number, graph in graphs.items():
+        for index, cost in graph.cost().items():
+            found[index][number] = cost
+    return found

@@ -40,6 +40,8 @@ class MeasuredStep:
     backward_end: int
     lanes: int
     buckets: list[tuple[CollectiveOp, Ready | None]]
+    replayed_cost: float | None
+    """What the step would have been shorter by without any transfer time; None where it could not be replayed."""
 
     @property
     def wall(self) -> int:
@@ -53,16 +55,21 @@ class MeasuredStep:
 
     @property
     def cost(self) -> int:
-        """Upper bound on what communication cost: exposed time less what the host starved (METRICS 6, before replay)."""
-        return self.overlap.exposed - self.starved_in_backward
+        """What communication cost, between 0 and what was exposed (METRICS 6).
+
+        Without a replay an upper bound: exposed time less what the host starved.
+        """
+        if self.replayed_cost is None:
+            return self.overlap.exposed - self.starved_in_backward
+        return min(max(0, round(self.replayed_cost)), self.overlap.exposed)
 
     def floor(self, slowdown: float = 1.0) -> float:
         """Exposed ns that no schedule of these buckets avoids, were every transfer so many times as long."""
         return schedule.floor(self.todo, self.backward_end, self.lanes, slowdown)
 
 
-def measure_step(basis: Basis, window: Window) -> MeasuredStep:
-    """Everything about one step, from the activities it launched."""
+def measure_step(basis: Basis, window: Window, replayed_cost: float | None = None) -> MeasuredStep:
+    """Everything about one step, from the activities it launched, and what its replay says that communication cost."""
     recording, unions = basis.recording, basis.unions
     ops, buckets = basis.ops_of.get(window.number, ()), basis.buckets(window.number)
     backward = unions.phase(window.number, Phase.BACKWARD)
@@ -90,6 +97,7 @@ def measure_step(basis: Basis, window: Window) -> MeasuredStep:
         backward_end=int(backward[-1, 1]) if len(backward) else window.start,
         lanes=recording.lanes,
         buckets=list(zip(buckets, ready, strict=True)),
+        replayed_cost=replayed_cost,
     )
 
 

@@ -17,9 +17,11 @@ COMPUTE_BOUND = "compute-bound"
 INCONCLUSIVE = "inconclusive"
 NO_COMMUNICATION = "no communication"
 
+_REPLAYED = "The cost of communication is what the step, replayed with every transfer at zero time, is shorter by."
+_WITHOUT_WAITING = "Waiting for a rank that is late is none of it."
 _UPPER_BOUND = (
-    "The cost of communication is exposed time less the time the host starved the device, without a replay of the step: "
-    "an upper bound."
+    "A step could not be replayed (too little of its host was recorded), so the cost of communication is exposed time less "
+    "the time the host starved the device: an upper bound."
 )
 _ALONE = "One rank's recording: time spent waiting for the other ranks can't be told from transfer."
 
@@ -218,9 +220,12 @@ def _explanation(
         sentences.append(
             f"The wire may get {headroom:.1f} times slower before the label changes to {COMM_BOUND}."
         )
-    sentences.append(_UPPER_BOUND)
+    replayed = all(s.step.replayed_cost is not None for s in samples)
+    sentences.append(_REPLAYED if replayed else _UPPER_BOUND)
     if len({s.rank for s in samples}) == 1:
         sentences.append(_ALONE)
+    elif replayed:
+        sentences.append(_WITHOUT_WAITING)
     if len({(s.window, s.step.window.number) for s in samples}) == 1:
         sentences.append("One valid step only: no interval can be given.")
     if _host_bound(samples, thresholds):

@@ -20,8 +20,8 @@ from stepscope.replay.network import Edge
 
 _AT_ONCE = 20_000
 """What waits for another stream starts within so many ns of the end that it waits for."""
-_BACK_TO_BACK = 2_000
-"""A device needs no longer than this from the end of one activity on a stream to the start of the next."""
+_LONGEST_REST = 2_000
+"""A stream rests no longer than this between two activities that were both launched in time."""
 _LONGEST_LATENCY = 10_000
 """A launch call reaches an idle device within so many ns."""
 _UNEXPLAINED = 3_000
@@ -39,6 +39,8 @@ class DeviceStep:
         """For each activity the point of its end."""
         self._held = np.full(len(activities), np.iinfo(np.int64).min, dtype=np.int64)
         """For each activity, until when the edges drawn so far hold it back; on the recording's clock."""
+        self._rest = 0
+        """How long a stream usually rests between two activities; ns."""
 
     def draw(self, threads: Threads, meetings: Mapping[int, Ends]) -> None:
         """Draw all activities; meetings: row of a collective to its points."""
@@ -93,15 +95,23 @@ class DeviceStep:
     def _draw_streams(self) -> None:
         """Each after the one before it on its stream; one that starts before that is over follows the last that is."""
         a = self._all
-        for stream in np.unique(a.stream):
-            on = np.flatnonzero(a.stream == stream)
-            over = on[np.argsort(a.end[on], kind="stable")]
-            before = np.searchsorted(a.end[over], a.start[on], side="right") - 1
-            follows = (before >= 0) & a.mine[on]
-            on, last = on[follows], over[before[follows]]
-            itself = on == last
-            on, last = on[~itself], last[~itself]
-            self._hold(on, self.ends[last], a.end[last], Edge.STREAM, _BACK_TO_BACK)
+        pairs = [self._neighbours(np.flatnonzero(a.stream == stream)) for stream in np.unique(a.stream)]
+        which, last = (
+            (np.concatenate(side) for side in zip(*pairs, strict=True)) if pairs else (self.ends, self.ends)
+        )
+        queued = a.launch[which] <= a.end[last]
+        gaps = (a.start[which] - a.end[last])[queued]
+        if len(gaps):
+            self._rest = min(_LONGEST_REST, int(np.quantile(gaps, 0.1, method="lower")))
+        self._hold(which, self.ends[last], a.end[last], Edge.STREAM, self._rest)
+
+    def _neighbours(self, on: Column) -> tuple[Column, Column]:
+        """Of one stream's activities, those of the step and for each the one before it."""
+        a = self._all
+        over = on[np.argsort(a.end[on], kind="stable")]
+        before = np.searchsorted(a.end[over], a.start[on], side="right") - 1
+        follows = (before >= 0) & a.mine[on] & (over[np.maximum(before, 0)] != on)
+        return on[follows], over[before[follows]]
 
     def _draw_sources(self, meetings: Mapping[int, Ends]) -> None:
         """A collective comes after the last thing that its thread launched on another stream before it."""
@@ -113,7 +123,7 @@ class DeviceStep:
                 continue
             last = before[[np.argmax(a.launch[before])]]
             if a.stream[last[0]] != a.stream[k] and a.end[last[0]] <= a.start[k]:
-                self._hold(np.array([k]), self.ends[last], a.end[last], Edge.READY, _BACK_TO_BACK)
+                self._hold(np.array([k]), self.ends[last], a.end[last], Edge.READY, self._rest)
 
     def _infer_waits(self) -> None:
         a = self._all
