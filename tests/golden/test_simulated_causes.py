@@ -88,18 +88,18 @@ SETTINGS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     ],
 }
 JOBS = [
-    pytest.param(
-        cause,
-        Job(ranks=ranks, seed=seed, causes=(parse(text),), **settings),
-        id=f"{text}-{place}-{ranks}ranks-seed{seed}",
-    )
+    (cause, Job(ranks=ranks, seed=seed, causes=(parse(text),), **settings))
     for cause, rows in SETTINGS.items()
-    for place, (text, settings) in enumerate(rows)
+    for text, settings in rows
     for ranks, seed in zip(RANKS, SEEDS, strict=True)
 ]
 
 
-@pytest.mark.parametrize(("cause", "job"), JOBS)
+def named(job: Job) -> str:
+    return f"{job.causes[0]}-{job.ranks} ranks"
+
+
+@pytest.mark.parametrize(("cause", "job"), JOBS, ids=lambda one: named(one) if isinstance(one, Job) else "")
 def test_the_cause_that_was_put_in_is_found_first_at_its_price(cause: str, job: Job, tmp_path: Path) -> None:
     simulation = Simulation(job)
     known = simulation.truth()["causes"][0]["price_ns"] / 1e6
@@ -109,9 +109,7 @@ def test_the_cause_that_was_put_in_is_found_first_at_its_price(cause: str, job: 
     assert first.ranks == list(range(job.ranks))
 
 
-@pytest.mark.parametrize(
-    "job", [job for _, job in (one.values for one in JOBS) if job.seed == 0], ids=lambda j: j.causes[0].name
-)
+@pytest.mark.parametrize("job", [job for _, job in JOBS if job.seed == 0], ids=named)
 def test_the_same_job_without_it_is_clean(job: Job, tmp_path: Path) -> None:
     case = simulated(Simulation(replace(job, causes=())), tmp_path)
     assert case.step_ms is not None
