@@ -24,7 +24,7 @@ import numpy as np
 from stepscope import intervals
 from stepscope.ranks.pairing import pair
 from stepscope.replay.change import Change
-from stepscope.replay.graph import build
+from stepscope.replay.graph import StepGraph, build
 from stepscope.stats import bootstrap_interval, median
 from stepscope.trace.classify import classify
 from stepscope.trace.reader import read
@@ -55,7 +55,7 @@ def main() -> None:
     print(
         f"{'run':>3} "
         + " ".join(f"{column:>9}" for column in columns)
-        + "   error, and less contention (95 % interval)"
+        + "   error, and less contention (95 % intervals)"
     )
     runs = []
     for number in range(args.runs):
@@ -94,28 +94,39 @@ def _record(args: argparse.Namespace, out: Path) -> Path:
 
 
 def _measure(run: Path) -> Steps:
+    """A run's steps in pairs, one that reduced and the one after it, which did not."""
     recordings = [classify(read(file)) for file in sorted(run.glob("*.pt.trace.json.gz"))]
     pairing = pair(recordings)
     found = Steps()
+    reducing: StepGraph | None = None
     for window in recordings[0].steps.windows:
         graph = build(recordings, pairing, window.number)
         assert graph is not None
-        measured, computing = _mean(graph.measured.values()), _mean(_compute(recordings, window.number))
-        gradients = [
-            (index, op.row)
-            for index, recording in enumerate(recordings)
-            for op in recording.collectives
-            if op.gradient and op.step == window.number
-        ]
-        if not gradients:
-            found.off.append(measured)
-            found.off_computing.append(computing)
-            continue
-        found.reducing.append(measured)
-        found.computing.append(computing)
-        found.replayed.append(_mean(graph.replay().wall.values()))
-        found.zero.append(_mean(graph.replay(Change(transfers=dict.fromkeys(gradients, 0.0))).wall.values()))
+        if _gradients(recordings, window.number):
+            reducing = graph
+        elif reducing is not None:
+            _add(found, recordings, reducing, graph)
+            reducing = None
     return found
+
+
+def _add(found: Steps, recordings: list[Recording], reducing: StepGraph, off: StepGraph) -> None:
+    free = Change(transfers=dict.fromkeys(_gradients(recordings, reducing.step), 0.0))
+    found.reducing.append(_mean(reducing.measured.values()))
+    found.replayed.append(_mean(reducing.replay().wall.values()))
+    found.zero.append(_mean(reducing.replay(free).wall.values()))
+    found.computing.append(_mean(_compute(recordings, reducing.step)))
+    found.off.append(_mean(off.measured.values()))
+    found.off_computing.append(_mean(_compute(recordings, off.step)))
+
+
+def _gradients(recordings: list[Recording], step: int) -> list[tuple[int, int]]:
+    return [
+        (index, op.row)
+        for index, recording in enumerate(recordings)
+        for op in recording.collectives
+        if op.gradient and op.step == step
+    ]
 
 
 def _compute(recordings: list[Recording], step: int) -> list[int]:
@@ -129,19 +140,18 @@ def _mean(times: Iterable[float]) -> float:
 
 def _row(name: str, steps: Steps) -> str:
     columns = (steps.reducing, steps.zero, steps.off, steps.computing, steps.off_computing)
-    contention = median(steps.computing) - median(steps.off_computing)
-    apart = [value - contention for value in steps.zero]
     figures = " ".join(f"{median(values):9.1f}" for values in columns)
-    return f"{name:>3} {len(steps.reducing):>9} {figures}   {_error(steps.zero, steps.off)}, {_error(apart, steps.off)}"
+    pairs = list(zip(*(getattr(steps, one.name) for one in fields(Steps)), strict=True))
+    errors = [zero / off - 1 for _, _, zero, _, off, _ in pairs]
+    apart = [(zero - computing + idle) / off - 1 for _, _, zero, computing, off, idle in pairs]
+    return f"{name:>3} {len(errors):>9} {figures}   {_median(errors)}, {_median(apart)}"
 
 
-def _error(predicted: list[float], off: list[float]) -> str:
-    """Of the medians, with the 95 % interval that their own noise leaves."""
-    error = median(predicted) / median(off) - 1
-    high, low = bootstrap_interval(predicted), bootstrap_interval(off)
-    if high is None or low is None:
-        return f"{error:+.1%}"
-    return f"{error:+.1%} ({high[0] / low[1] - 1:+.1%} to {high[1] / low[0] - 1:+.1%})"
+def _median(errors: list[float]) -> str:
+    """Over pairs of neighbouring steps, with its 95 % interval."""
+    interval = bootstrap_interval(errors)
+    between = f" ({interval[0]:+.1%} to {interval[1]:+.1%})" if interval else ""
+    return f"{median(errors):+.1%}{between}"
 
 
 if __name__ == "__main__":
