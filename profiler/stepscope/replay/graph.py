@@ -20,6 +20,9 @@ from stepscope.replay.on_device import DeviceStep
 from stepscope.replay.timeline import Timeline
 from stepscope.trace.recording import Recording
 
+_STEADY = 5
+"""After so many changed steps in a row another one takes no other time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
@@ -97,6 +100,43 @@ class StepGraph:
                 device = min(inherited[index], as_it_was.drained[index] - as_it_was.wall[index])
             gained[index] = max(host, device) if self.drains[index] else host
         return gained
+
+    def pace(self, change: Change = NOTHING) -> dict[int, float]:
+        """What each rank's step takes amid steps that were all changed in the same way, from one drained device to the next; ns.
+
+        The step is replayed again and again, each time on a device that is as far behind the host as the time before
+        left it. A host that something kept from running ahead, and that runs ahead once it is taken away, so gains no more
+        than the device does.
+        """
+        earlier = dict.fromkeys(self.measured, 0.0)
+        before = self.replay(change, earlier)
+        taken = dict(before.wall)
+        behind = self._behind()
+        for _ in range(_STEADY):
+            following = {
+                index: late - (before.drained[index] - before.wall[index]) for index, late in behind.items()
+            }
+            if following == {index: earlier[index] for index in behind}:
+                break
+            earlier |= following
+            after = self.replay(change, earlier)
+            taken = {
+                index: before.wall[index] + after.drained[index] - before.drained[index]
+                for index in after.wall
+            }
+            before = after
+        return taken
+
+    def _behind(self) -> dict[int, int]:
+        """How long after each recording's step began the device was done with the steps before; ns, where that is known."""
+        network = self.network
+        late: dict[int, int] = {}
+        for point in np.flatnonzero(network.context).tolist():
+            index = int(network.point_owner[point])
+            if index in self.borders:
+                time = int(network.time[point] - network.time[self.borders[index][0]])
+                late[index] = max(time, late.get(index, time))
+        return late
 
     def cost(self) -> dict[int, float]:
         """What communication cost each rank: the step less the same step with every transfer taking no time; ns."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -68,6 +68,17 @@ class Timeline:
         names = np.fromiter(map(gloo.is_compute, self.trace.names), np.bool_, len(self.trace.names))
         computing: NDArray[np.bool_] = names[self.events.name] & (self.events.category == Category.CPU_OP)
         return computing
+
+    def computing_rows(self, *, on_device: bool, without: Sequence[int]) -> NDArray[np.int64]:
+        """Rows of what computes, by start: kernels, or on a CPU the operators that are in no other."""
+        if on_device:
+            rows = np.flatnonzero(self.events.category == Category.KERNEL)
+        else:
+            spans = host.HostSpans(self.trace, np.flatnonzero(self._computing))
+            rows = np.flatnonzero(self._computing)
+            rows = rows[spans.holding(self.threads[rows], self.events.start[rows]) == rows]
+        rows = rows[~np.isin(rows, without)]
+        return rows[np.argsort(self.events.start[rows], kind="stable")]
 
     def of_thread(self, thread: int, window: Window) -> NDArray[np.int64]:
         """Rows of the host events of a thread that reach into a window."""

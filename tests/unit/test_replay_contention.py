@@ -1,0 +1,64 @@
+"""How much longer compute takes beside a collective, told from what it takes alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from build_trace import TraceBuilder
+from stepscope.replay.contention import Contention, contention
+from stepscope.trace.classify import classify
+from stepscope.trace.reader import read
+from stepscope_workloads.simulate import Fabric, Job, Simulation, parse, uniform
+
+
+def steps(folder: Path, *, slowed: float, reducing: range, count: int = 8) -> Contention | None:
+    """Steps of two operators of unlike size, 100 and 300 us alone; those beside a transfer take `slowed` us more."""
+    trace = TraceBuilder(backend="gloo")
+    for number in range(count):
+        origin = 1000.0 * number
+        trace.step(number + 5, origin, 1000)
+        longer = slowed if number in reducing else 0.0
+        trace.cpu_op("aten::mm", origin + 10, 100)
+        trace.cpu_op("aten::mm", origin + 200, 300 + longer)
+        trace.cpu_op("aten::copy_", origin + 250, 20)
+        if number in reducing:
+            trace.gloo("all_reduce", origin + 190, 500, elements=1000, launched=origin + 150)
+    return contention(classify(read(trace.write(folder / "rank0.json"))))
+
+
+def test_an_operator_is_compared_with_itself_in_the_steps_without_a_transfer(tmp_path: Path) -> None:
+    """Five of eight steps lose 60 us; the operator inside the other is no compute of its own."""
+    found = steps(tmp_path, slowed=60.0, reducing=range(5))
+    assert found is not None
+    assert (found.lost, found.interval[1], found.compared) == (60_000, 60_000, 1.0)
+
+
+def test_without_a_slowdown_there_is_no_contention(tmp_path: Path) -> None:
+    assert steps(tmp_path, slowed=0.0, reducing=range(5)) == Contention(0.0, (0.0, 0.0), 1.0)
+
+
+def test_what_never_runs_alone_cannot_be_told(tmp_path: Path) -> None:
+    assert steps(tmp_path, slowed=60.0, reducing=range(8)) is None
+
+
+@pytest.mark.parametrize("factor", [1.2, 1.5])
+def test_kernels_of_one_size_are_compared_by_their_name(factor: float, tmp_path: Path) -> None:
+    """Against the simulator, which knows by how much it slowed each kernel down; the first bucket is late in backward."""
+    model = uniform(layers=8, kernels=4)
+    job = Job(
+        model=model,
+        ranks=2,
+        jitter=0.0,
+        causes=(parse(f"contention:factor={factor}"),),
+        fabric=Fabric(gb_per_s=15.0),
+    )
+    simulation = Simulation(job)
+    file = tmp_path / "rank0.json"
+    file.write_text(json.dumps(next(simulation.documents())))
+    found = contention(classify(read(file)))
+    assert found is not None
+    truth = simulation.truth()["ranks"][0]["steps"]
+    assert found.lost == pytest.approx(sum(step["contention_ns"] for step in truth) / len(truth), rel=0.05)
