@@ -116,6 +116,23 @@ def test_the_same_job_without_it_is_clean(job: Job, tmp_path: Path) -> None:
     assert [f for f in find_causes(case) if (f.cost_ms or 0) > SMALL_SHARE * case.step_ms] == []
 
 
+RUNS_AHEAD = Host(reads_loss=False)
+
+
+def test_one_read_that_keeps_the_host_from_running_ahead_costs_what_the_device_loses(tmp_path: Path) -> None:
+    """Without it the host's window would be a millisecond; the device would still take as long, and it is what counts."""
+    job = Job(host=RUNS_AHEAD, steps=6, causes=(parse("host-sync:where=backward"),))
+    assert find_causes(simulated(Simulation(job), tmp_path)) == []
+
+
+@pytest.mark.parametrize("name", ["wait-edge-in-backward", "pageable-copy"])
+def test_a_host_that_runs_ahead_changes_no_price(name: str, tmp_path: Path) -> None:
+    simulation = Simulation(Job(host=RUNS_AHEAD, steps=6, causes=(parse(name),)))
+    first = find_causes(simulated(simulation, tmp_path))[0]
+    assert first.cause == name
+    assert first.cost_ms == pytest.approx(simulation.truth()["causes"][0]["price_ns"] / 1e6, rel=0.05)
+
+
 def test_a_starved_gpu_is_launch_bound_and_no_networks_fault(shared: Path) -> None:
     """A 222 ms step with 39 ms of kernels; most of it would go with a host that launches faster."""
     found = find_causes(recorded(shared / "traces" / "hta_resnet_ddp_a100"))

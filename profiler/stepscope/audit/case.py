@@ -86,8 +86,8 @@ class Case:
             if change is None:
                 found[number] = 0.0
                 continue
-            walls = graph.replay(change).wall
-            gains = [graph.measured[index] - wall for index, wall in walls.items()]
+            now, then = graph.pace(), graph.pace(change)
+            gains = [now[index] - taken for index, taken in then.items()]
             found[number] = sum(gains) / len(gains) / 1e6
         return Price(median(list(found.values())), found) if any(found.values()) else None
 
