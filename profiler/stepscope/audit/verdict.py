@@ -17,7 +17,11 @@ COMPUTE_BOUND = "compute-bound"
 INCONCLUSIVE = "inconclusive"
 NO_COMMUNICATION = "no communication"
 
-_REPLAYED = "The cost of communication is what the step, replayed with every transfer at zero time, is shorter by."
+NOT_WAITED_FOR = "exposed, but not what the step waits for"
+
+_REPLAYED = (
+    "The cost of communication is what the step, replayed with every transfer at zero time, is shorter by."
+)
 _WITHOUT_WAITING = "Waiting for a rank that is late is none of it."
 _UPPER_BOUND = (
     "A step could not be replayed (too little of its host was recorded), so the cost of communication is exposed time less "
@@ -135,7 +139,13 @@ def _label(samples: Sequence[Sample], cost: Share, comm: Share, thresholds: Thre
             INCONCLUSIVE,
             f"between {COMM_SENSITIVE} and {COMPUTE_BOUND}: the interval of its share holds the threshold",
         )
-    return (COMM_SENSITIVE, "hidden now") if heavy else (COMPUTE_BOUND, "little communication")
+    if not heavy:
+        return COMPUTE_BOUND, "little communication"
+    return COMM_SENSITIVE, NOT_WAITED_FOR if _exposed_share(samples) > thresholds.cost_share else "hidden now"
+
+
+def _exposed_share(samples: Sequence[Sample]) -> float:
+    return median([s.step.overlap.exposed / s.step.wall for s in samples])
 
 
 def _main_reason(samples: Sequence[Sample]) -> str:
@@ -201,6 +211,8 @@ _MEANING = {
     COMPUTE_BOUND: "communication is small beside compute and hidden",
 }
 _REASONS = {
+    NOT_WAITED_FOR: "Much of it is exposed, yet without any transfer the step would hardly be shorter: it waits for the host "
+    "or for a rank that is late.",
     "waiting": "Most of it is waiting for a rank that arrives late, not transfer: look for the straggler.",
     "serialised": "The gradients would fit into backward, but their transfers start too late or run on after it.",
     "link": "The gradients do not fit into backward: no schedule of these buckets hides them on this link.",
@@ -212,9 +224,9 @@ def _explanation(
     samples: Sequence[Sample], label: str, reason: str, headroom: float | None, thresholds: Thresholds
 ) -> str:
     sentences = []
-    if label in _MEANING:
+    if label in _MEANING and reason != NOT_WAITED_FOR:
         sentences.append(f"{label}: {_MEANING[label].format(limit=100 * thresholds.cost_share)}.")
-    if label == COMM_BOUND:
+    if label == COMM_BOUND or reason == NOT_WAITED_FOR:
         sentences.append(_REASONS[reason])
     if headroom is not None:
         sentences.append(
