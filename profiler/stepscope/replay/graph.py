@@ -15,7 +15,7 @@ from stepscope.replay.draft import Draft
 from stepscope.replay.hosts import Threads
 from stepscope.replay.joined import Key, Meetings, clock_shifts
 from stepscope.replay.network import Network
-from stepscope.replay.on_cpu import CpuStep
+from stepscope.replay.on_cpu import CpuStep, over_before_its_end
 from stepscope.replay.on_device import DeviceStep
 from stepscope.replay.timeline import Timeline
 from stepscope.trace.recording import Recording
@@ -158,7 +158,7 @@ def build(
     timelines = timelines or [Timeline(recording.trace) for recording in recordings]
     draft = Draft()
     shifts = clock_shifts(recordings, pairing)
-    meetings = Meetings(draft, shifts)
+    meetings = Meetings(draft, shifts, _over(recordings, timelines, step))
     meetings.draw(recordings, pairing, step)
     borders: dict[int, tuple[int, int]] = {}
     measured: dict[int, int] = {}
@@ -194,3 +194,15 @@ def build(
         numbers=meetings.numbers,
         impossible=draft.impossible,
     )
+
+
+def _over(recordings: Sequence[Recording], timelines: Sequence[Timeline], step: int) -> dict[Key, int]:
+    """The collectives on CPUs that were over before their event ended."""
+    return {
+        (index, row): time
+        for index, (recording, timeline) in enumerate(zip(recordings, timelines, strict=True))
+        if recording.device == "cpu"
+        for window in recording.steps.windows
+        if window.number == step
+        for row, time in over_before_its_end(recording, timeline, window).items()
+    }

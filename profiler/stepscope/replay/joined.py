@@ -24,6 +24,8 @@ class Ends:
     leave: int
     op: CollectiveOp
     owner: int
+    end: int
+    """When it was over, on the recording's clock in ns: the event's end, or sooner where somebody went on before that."""
 
 
 class Meetings:
@@ -33,8 +35,9 @@ class Meetings:
     only for the ranks that had arrived by the time they ended: which of them is the root, the trace does not say.
     """
 
-    def __init__(self, draft: Draft, shifts: Sequence[int]) -> None:
-        self._draft, self._shifts = draft, shifts
+    def __init__(self, draft: Draft, shifts: Sequence[int], over: Mapping[Key, int]) -> None:
+        """over: when collectives were over whose event ends later than that; ns on the recording's clock."""
+        self._draft, self._shifts, self._over = draft, shifts, over
         self.ends: dict[Key, Ends] = {}
         self.numbers: dict[Key, int] = {}
 
@@ -58,7 +61,8 @@ class Meetings:
 
     def _meet(self, members: Mapping[int, CollectiveOp], number: int, *, on_cpu: bool) -> None:
         begin = {index: op.start + self._shifts[index] for index, op in members.items()}
-        end = {index: max(begin[index], op.end + self._shifts[index]) for index, op in members.items()}
+        over = {index: self._over.get((index, op.row), op.end) for index, op in members.items()}
+        end = {index: max(begin[index], over[index] + self._shifts[index]) for index in members}
         arrival = {index: self._draft.point(begin[index], index) for index in members}
         leave = {index: self._draft.point(end[index], index) for index in members}
         together = next(iter(members.values())).kind in collectives.SYNCHRONISING
@@ -72,7 +76,7 @@ class Meetings:
             self._each_for_itself(members, number, (begin, end), (arrival, leave))
         for index, op in members.items():
             self._draft.edge(arrival[index], leave[index], Edge.RUN)
-            self.ends[index, op.row] = Ends(arrival[index], leave[index], op, index)
+            self.ends[index, op.row] = Ends(arrival[index], leave[index], op, index, over[index])
 
     def _each_for_itself(
         self,

@@ -1,7 +1,8 @@
 """CPU runs with gloo: who launches, which worker thread runs it, and where a training thread waits for it.
 
 A training thread that waits is not recorded. It shows as a stretch between two events, outside every computing operator,
-in which a collective that was launched before it ended: a thread that waits goes on when the transfer is over. DDP waits
+in which a collective that was launched before it ended, or just after which: a thread that waits goes on when the transfer is
+over, and the worker's event ends a little later. DDP waits
 for its buckets one after the other at the end of backward whether or not there was anything left to wait for; those edges
 are drawn too, since a slower wire would make them matter.
 """
@@ -19,7 +20,7 @@ from stepscope.replay.network import Edge
 from stepscope.replay.timeline import Timeline
 from stepscope.trace import gloo, host
 from stepscope.trace.columns import Trace
-from stepscope.trace.recording import Phase, Recording
+from stepscope.trace.recording import CollectiveOp, Phase, Recording
 from stepscope.trace.steps import Window
 
 _SHORTEST_WAIT = 20_000
@@ -28,6 +29,8 @@ _HAND_OVER = 100_000
 """A worker takes a collective from its queue within so many ns if nothing keeps it busy."""
 _AT_ONCE = 500_000
 """A thread that waited goes on so soon after the transfer's end; later only if it had waited for longer than that."""
+_LATE_CLOSE = 2_500_000
+"""A worker closes its event within so many ns of telling those who wait that the collective is over."""
 _COPY_OUT = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
 
 
@@ -51,10 +54,7 @@ class CpuStep:
             self._reducers_waits(owner, thread, by_launch)
 
     def _thread_of(self, ends: Ends) -> int | None:
-        """The thread whose operator launched a collective, if that was recorded."""
-        events, rows = self._trace.events, self._timeline.communications
-        found = rows[events.start[rows] == ends.op.launch]
-        return int(self._timeline.threads[found[0]]) if len(found) else None
+        return _launching_thread(self._timeline, ends.op)
 
     def _launches(self, owner: int, mine: Sequence[Ends]) -> None:
         for ends in mine:
@@ -75,12 +75,12 @@ class CpuStep:
 
     def _observed_waits(self, thread: int, mine: Sequence[Ends]) -> None:
         for start, end in self._timeline.stretches(thread, self._window, _SHORTEST_WAIT):
-            ended = [e for e in mine if e.op.launch <= start < e.op.end <= end]
+            ended = [e for e in mine if e.op.launch <= start < e.end <= end]
             if not ended:
                 continue
-            after = end - max(e.op.end for e in ended)
+            after = end - max(e.end for e in ended)
             if after <= max(_AT_ONCE, (end - start) // 2):
-                waited = [(e.leave, e.op.end, e.op.row) for e in ended]
+                waited = [(e.leave, e.end, e.op.row) for e in ended]
                 self._threads.waits(thread, (start, end), waited)
 
     def _reducers_waits(self, owner: int, thread: int, mine: Sequence[Ends]) -> None:
@@ -93,7 +93,7 @@ class CpuStep:
             if over is None:
                 continue
             for ends, time in zip(backward, self._needed_at(thread, over, backward), strict=True):
-                if time is not None and time >= ends.op.end:
+                if time is not None and time >= ends.end:
                     point = self._threads.at(thread, time)
                     self._draft.edge(ends.leave, point, Edge.BLOCK, 0, owner, ends.op.row)
 
@@ -124,6 +124,33 @@ class CpuStep:
         events, rows = self._trace.events, self._timeline.of_thread(thread, self._window)
         later = np.concatenate((events.start[rows], events.end[rows], [self._window.end]))
         return int(later[later > time].min())
+
+
+def over_before_its_end(recording: Recording, timeline: Timeline, window: Window) -> dict[int, int]:
+    """Rows of one step's collectives to when they were over, for those whose waiting thread went on before they ended.
+
+    A worker tells who waits before it closes its own event, and under load it may be held up in between.
+    """
+    ops = [op for op in recording.collectives if op.step == window.number]
+    threads = {thread for op in ops if (thread := _launching_thread(timeline, op)) is not None}
+    over: dict[int, int] = {}
+    for thread in sorted(threads):
+        for start, end in timeline.stretches(thread, window, _SHORTEST_WAIT):
+            if any(op.launch <= start and 0 <= end - over.get(op.row, op.end) <= _AT_ONCE for op in ops):
+                continue
+            slack = min(_LATE_CLOSE, (end - start) // 4)
+            late = [op for op in ops if op.launch <= start and op.start < end < op.end <= end + slack]
+            if late:
+                first = min(late, key=lambda op: op.end)
+                over.setdefault(first.row, end)
+    return over
+
+
+def _launching_thread(timeline: Timeline, op: CollectiveOp) -> int | None:
+    """The thread whose operator launched a collective, if that was recorded."""
+    rows = timeline.communications
+    found = rows[timeline.events.start[rows] == op.launch]
+    return int(timeline.threads[found[0]]) if len(found) else None
 
 
 def _by_backward(recording: Recording, buckets: Sequence[Ends]) -> list[list[Ends]]:
