@@ -11,6 +11,8 @@ from stepscope import intervals as iv
 from stepscope.audit import result
 from stepscope.audit.basis import Basis, prepare
 from stepscope.audit.buckets import bucket_table, collective_rows
+from stepscope.audit.case import Case
+from stepscope.audit.causes import find_causes
 from stepscope.audit.gates import gates_of
 from stepscope.audit.overlap import comm_union, measure
 from stepscope.audit.replayed import StepGraphs, costs_of
@@ -38,7 +40,8 @@ def audit(
     thresholds = thresholds or Thresholds()
     pairing = pair(recordings)
     bases = prepare(recordings, pairing)
-    costs = costs_of(StepGraphs(recordings, pairing, _communicating(bases)))
+    graphs = StepGraphs(recordings, pairing, _communicating(bases))
+    costs = costs_of(graphs)
     parts = [_measure(basis, costs[index]) for index, basis in enumerate(bases)]
     gates = gates_of(recordings)
     any_comm = any(recording.collectives for recording in recordings)
@@ -50,6 +53,7 @@ def audit(
         buckets=bucket_table(parts),
         stragglers=[_straggler(recordings, late) for late in find_stragglers(pairing.paired)],
         clocks=[_clock(clock) for clock in fit_clocks(recordings, pairing.paired)],
+        findings=find_causes(Case(recordings, parts, pairing, graphs, thresholds, run)),
         warnings=[*warnings, *_warnings(recordings), *_mispairings(pairing)],
         run=run,
     )
