@@ -182,6 +182,15 @@ def test_statistics_that_norms_share_are_forwards_and_no_metric(tmp_path: Path) 
     assert extra_collectives.detect(norms) == []
 
 
+def test_embeddings_that_ranks_exchange_in_forward_are_part_of_the_model(tmp_path: Path) -> None:
+    def program(host: Host) -> None:
+        host.forward(2000, inside=lambda host: host.collective("all_gather", MIB))
+        reduce(host)
+        host.update(1000)
+
+    assert forward_collectives.detect(case(tmp_path, program)) == []
+
+
 def metrics(host: Host) -> None:
     host.forward(2000)
     for _ in range(8):

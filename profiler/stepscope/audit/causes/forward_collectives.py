@@ -1,6 +1,7 @@
 """forward-collectives: buffers broadcast by DDP at each forward, and SyncBatchNorm's statistics, with nothing beside them.
 
-Priced by the replay without them. Traffic of other groups (tensor parallel) and FSDP's gathers belong to forward.
+Priced by the replay without them. Tensor-parallel traffic, embeddings exchanged by all-to-all and FSDP's gathers are
+part of forward and no fault.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from stepscope.audit.causes.finding import Description, priced
 from stepscope.audit.causes.taken_out import first_with, in_words, price_without
 from stepscope.audit.result import Finding
 from stepscope.trace import roles
-from stepscope.trace.recording import CollectiveOp, Phase
+from stepscope.trace.recording import CollectiveOp
 
 
 def detect(case: Case) -> list[Finding]:
@@ -24,13 +25,13 @@ def detect(case: Case) -> list[Finding]:
 
 
 def in_forward(one: RankStep) -> list[CollectiveOp]:
-    """A rank's collectives that forward waits for; with them, what SyncBatchNorm reduces in backward."""
+    """A rank's collectives that forward waits for and a model could do without; with SyncBatchNorm, backward's as well."""
     mine = [op for op in one.recording.collectives if op.step == one.number and _whole_group(one, op)]
-    buffers = [op for op in mine if op.role == roles.BUFFER]
-    activations = [op for op in mine if op.role == roles.ACTIVATION]
-    if not any(op.phase == Phase.FORWARD for op in activations):
-        return buffers
-    return buffers + activations
+    statistics = [
+        op for op in mine if op.role == roles.ACTIVATION and op.kind in ("all_gather", "all_reduce")
+    ]
+    synchronised = any("SyncBatchNorm" in name for name in one.recording.trace.names)
+    return [op for op in mine if op.role == roles.BUFFER] + (statistics if synchronised else [])
 
 
 def _whole_group(one: RankStep, op: CollectiveOp) -> bool:
