@@ -11,9 +11,9 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
-from stepscope.budget.result import Budget, Communication, Heuristic, Verdict
+from stepscope.budget.result import Budget, Communication, Comparison, Heuristic, Unmodelled, Verdict
 from stepscope.units import percent
-from stepscope_reports import cost_fixes, cost_tables
+from stepscope_reports import cost_beside, cost_fixes, cost_tables
 from stepscope_reports.plain import paragraph
 
 WIDTH = 80
@@ -27,7 +27,7 @@ _STYLES = {
 }
 
 
-def render(budget: Budget, stream: TextIO) -> None:
+def render(budget: Budget | Unmodelled, stream: TextIO) -> None:
     """Write the report to a text stream; colour and a wider terminal are used where the stream is a terminal."""
     console = Console(file=stream, markup=False, highlight=False, emoji=False)
     width = min(console.width, WIDEST) if console.is_terminal else WIDTH
@@ -38,9 +38,33 @@ def render(budget: Budget, stream: TextIO) -> None:
     stream.write(capture.get())  # the console itself would end the process when a pipe is closed
 
 
-def _lines(budget: Budget, width: int) -> Iterable[Text]:
+def _lines(budget: Budget | Unmodelled, width: int) -> Iterable[Text]:
+    inner = width - len(_INDENT)
+    if budget.comparison is not None:
+        yield from cost_beside.measured_verdict(
+            budget.comparison, width, modelled=not isinstance(budget, Unmodelled)
+        )
+    if isinstance(budget, Unmodelled):
+        yield from _beside(budget.comparison, inner)
+        yield from _section("Inputs", cost_tables.inputs(budget.inputs, inner))
+    else:
+        yield from _budget(budget, width)
+    yield from _section(
+        "Of these inputs", [line for text in budget.remarks for line in paragraph(text, inner)]
+    )
+    yield from _section("Limits", [line for text in budget.limits for line in paragraph(text, inner)])
+
+
+def _beside(made: Comparison, width: int) -> Iterable[Text]:
+    yield from _section("Gradient collectives, model beside measurement", cost_beside.buckets(made, width))
+    yield from _section("A step's gradients", cost_beside.step(made, width))
+
+
+def _budget(budget: Budget, width: int) -> Iterable[Text]:
     inner = width - len(_INDENT)
     yield from _verdict(budget.verdict, width)
+    if budget.comparison is not None:
+        yield from _beside(budget.comparison, inner)
     if budget.heuristic and budget.communication:
         share = budget.communication.ring.share
         yield from _section("The bare rule, which is no verdict", _rule(budget.heuristic, share, inner))
@@ -49,7 +73,6 @@ def _lines(budget: Budget, width: int) -> Iterable[Text]:
         yield from _communication(budget, budget.communication, inner)
     yield from _section("Memory of model states, a rank", cost_tables.memory(budget, inner))
     yield from _section("On other numbers of ranks (ring, ms)", cost_tables.scaling(budget, inner))
-    yield from _section("Limits", [line for text in budget.limits for line in paragraph(text, inner)])
 
 
 def _communication(budget: Budget, communication: Communication, width: int) -> Iterable[Text]:

@@ -20,12 +20,15 @@ from stepscope.budget.result import (
     SizeRange,
 )
 from stepscope.units import decimals, milliseconds, percent, plural
-from stepscope_reports.plain import paragraph, table
+from stepscope_reports.plain import clean, paragraph, table
 
 if TYPE_CHECKING:
     from stepscope.budget.quantities import Size, Time
 
 NONE = "-"
+MEASURED = "measured"
+"""The origin whose file is said with each input; a recorded run is named once, at the top."""
+
 DEFAULT_MIB = 25
 
 
@@ -67,7 +70,11 @@ def inputs(rows: Sequence[Input], width: int) -> list[Text]:
 def _value(row: Input) -> str:
     values = row.value if isinstance(row.value, tuple) else (row.value,)
     text = ", ".join(value if isinstance(value, str) else f"{value:.6g}" for value in values)
-    return f"{text} {row.unit}" if row.unit else text
+    value = f"{text} {row.unit}" if row.unit else text
+    if row.interval is not None:
+        low, high = row.interval
+        value += f" ({low:.4g} to {f'{high:.4g}' if high is not None else 'any'})"
+    return f"{value}, {clean(row.source)}" if row.source and row.origin == MEASURED else value
 
 
 def ring(budget: Budget, made: Ring, width: int) -> list[Text]:

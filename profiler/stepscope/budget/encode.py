@@ -7,10 +7,10 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from stepscope.budget.quantities import Rate, Size, Time
-from stepscope.budget.result import Budget
+from stepscope.budget.result import Budget, Unmodelled
 
 
-def to_json(budget: Budget) -> str:
+def to_json(budget: Budget | Unmodelled) -> str:
     """Indented JSON in the order of the schema, with a newline at the end."""
     return json.dumps(plain(budget), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 

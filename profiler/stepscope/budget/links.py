@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from stepscope.budget.quantities import Rate, Time
+from stepscope.budget.quantities import ZERO_TIME, Rate, Time
 from stepscope.errors import InputError
 
 
@@ -13,11 +13,13 @@ from stepscope.errors import InputError
 class Link:
     """One rank's link: latency a hop (alpha) and rate each way (B), sending and receiving at the same time.
 
-    Raises InputError unless both are finite and above zero.
+    floor: what a bucket's collective takes at least, however short, where that was measured. Raises InputError unless latency
+    and rate are finite and above zero.
     """
 
     latency: Time
     rate: Rate
+    floor: Time = ZERO_TIME
 
     def __post_init__(self) -> None:
         for name, value in (("latency", self.latency.base), ("bandwidth", self.rate.base)):

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from stepscope import __version__
 from stepscope.budget import choice
+from stepscope.budget.beside import compare
 from stepscope.budget.buckets import bucket_row, recommend
+from stepscope.budget.calibrated import Model
 from stepscope.budget.fixes import efficiency, fixes
-from stepscope.budget.inputs import describe
+from stepscope.budget.inputs import describe, describe_recorded
 from stepscope.budget.memory import all_stages
-from stepscope.budget.result import BeyondRing, Budget, Communication, OtherCollective, Ring, SizeChoice
+from stepscope.budget.recorded import Recorded
+from stepscope.budget.result import (
+    BeyondRing,
+    Budget,
+    Communication,
+    Comparison,
+    OtherCollective,
+    Ring,
+    SizeChoice,
+    Unmodelled,
+)
 from stepscope.budget.ring import crossover, ring_all_reduce
 from stepscope.budget.scaling import global_batch, scale_points
 from stepscope.budget.setting import Setting
@@ -25,7 +39,32 @@ LIMITS = (
 )
 
 
-def make_budget(setting: Setting) -> Budget:
+NO_LINK = (
+    "No latency and no bandwidth is known here, so nothing is predicted: measure them with `stepscope calibrate` and pass "
+    "--fabric fabric.json, or give --bw and --latency."
+)
+NO_LATENCY = (
+    "The calibration found no latency above 0, as if transfer took all the time: no budget can be made of that. Calibrate from "
+    "smaller sizes on a quiet machine, or give --latency."
+)
+
+
+def measured_alone(recorded: Recorded, model: Model | None, remarks: Iterable[str] = ()) -> Unmodelled:
+    """What a recorded run says without a link to budget with; a model may do for the comparison nevertheless."""
+    return Unmodelled(
+        stepscope=__version__,
+        ranks=recorded.ranks,
+        message=recorded.message,
+        inputs=describe_recorded(recorded),
+        limits=(NO_LINK if model is None else NO_LATENCY,),
+        remarks=tuple(remarks),
+        comparison=compare(recorded, model),
+    )
+
+
+def make_budget(
+    setting: Setting, *, remarks: Iterable[str] = (), comparison: Comparison | None = None
+) -> Budget:
     """Everything that follows from the setting. One rank is a case of its own: no communication."""
     communication = _communication(setting) if setting.ranks > 1 else None
     return Budget(
@@ -44,7 +83,19 @@ def make_budget(setting: Setting) -> Budget:
         scaling=scale_points(setting),
         inputs=describe(setting),
         limits=LIMITS,
+        remarks=(*remarks, *_outside_of_the_fit(setting)),
+        comparison=comparison,
     )
+
+
+def _outside_of_the_fit(setting: Setting) -> Iterator[str]:
+    if setting.valid is None:
+        return
+    low, high = setting.valid
+    outside = [size for size in setting.buckets if not low <= min(size, setting.message) <= high]
+    if outside:
+        names = ", ".join(f"{size.mib:.4g}" for size in outside)
+        yield f"Buckets of {names} MiB are outside of the sizes for which the calibration's fit was seen to hold."
 
 
 def _communication(setting: Setting) -> Communication:

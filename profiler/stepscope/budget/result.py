@@ -18,7 +18,8 @@ SCHEMA = "stepscope.cost/1"
 class Input:
     """One input, with its unit, the option that sets it, and where it came from.
 
-    origin: assumed, command line, measured or recorded run.
+    origin: assumed, command line, measured or recorded run. interval: 95 %, of a measured value, in its unit; without an upper
+    end where the times leave it open. source: the file or run directory that it was read from.
     """
 
     name: str
@@ -26,6 +27,8 @@ class Input:
     value: float | str | tuple[float, ...]
     unit: str | None
     origin: str
+    interval: tuple[float, float | None] | None = None
+    source: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,6 +270,67 @@ class Communication:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SizeComparison:
+    """Gradient collectives of one kind and size in a recorded run, and what the model says of them.
+
+    count: how many a step. samples: how many were measured, over steps and ranks. measured: the median transfer, or the median
+    duration where `waiting_included`; low and high are the quartiles. beside_transfers: share of that time in which another
+    collective ran on the same rank; beside_backward: in which backward compute did. difference: model / measured - 1.
+    remarks: where the two part by more than a tenth, what the recording says of it.
+    """
+
+    collective: str
+    size: Size
+    ranks: int
+    count: int
+    samples: int
+    measured: Time
+    measured_low: Time
+    measured_high: Time
+    waiting_included: bool
+    beside_transfers: float
+    beside_backward: float | None
+    model: Time | None
+    difference: float | None
+    in_valid_range: bool | None
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepComparison:
+    """A step's gradient communication: measured (median over steps of the mean over ranks), and by the model.
+
+    communication: the time in which any of it ran, so that two at once count once; waiting for other ranks is in it only where
+    `waiting_included`. The model has gradients ready at an even pace over backward, and one transfer after another.
+    """
+
+    waiting_included: bool
+    communication: Time
+    hidden: Time
+    exposed: Time
+    floor: Time | None
+    model_communication: Time | None = None
+    model_hidden: Time | None = None
+    model_exposed: Time | None = None
+    difference: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The model beside a recorded run. label and reason: the measured verdict, which no model replaces."""
+
+    run: str
+    label: str
+    reason: str
+    steps: int
+    model: str | None
+    """Where the model's alpha and B are from."""
+    step: StepComparison
+    sizes: tuple[SizeComparison, ...]
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Budget:
     """All of it. communication and heuristic are absent for one rank."""
 
@@ -289,3 +353,21 @@ class Budget:
     inputs: tuple[Input, ...]
     limits: tuple[str, ...]
     """What the model leaves out, and how to measure instead."""
+    remarks: tuple[str, ...] = ()
+    """What this setting's own inputs leave open: a calibration on other ranks, an option that overrides a measurement."""
+    comparison: Comparison | None = None
+    """Of a recorded run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unmodelled:
+    """What is known of a recorded run without a link to budget with: the same schema, less all that is the model's."""
+
+    schema: str = SCHEMA
+    stepscope: str
+    ranks: int
+    message: Size
+    inputs: tuple[Input, ...]
+    limits: tuple[str, ...]
+    remarks: tuple[str, ...]
+    comparison: Comparison

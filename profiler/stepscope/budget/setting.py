@@ -30,13 +30,22 @@ class Origin(StrEnum):
     RUN = "recorded run"
 
 
+@dataclass(frozen=True)
+class Evidence:
+    """What a measured or recorded input rests on: a file, and the 95 % interval in the unit in which the input is written."""
+
+    source: str
+    interval: tuple[float, float | None] | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Setting:
     """All inputs of a budget. Raises InputError for values that no job can have.
 
     compute: forward and backward of one micro-batch, without communication. backward_share: backward's share of it.
     accumulate: micro-batches an optimizer step. batch: samples a rank and micro-batch; critical_batch in the same unit.
-    origins: field name to origin; what it doesn't name was given.
+    valid: message sizes for which a calibration's fit holds. origins: field name to origin; what it doesn't name was given.
+    evidence: field name to what a measured or recorded one rests on.
     """
 
     ranks: int
@@ -52,7 +61,9 @@ class Setting:
     scale_to: tuple[int, ...] = ()
     batch: float | None = None
     critical_batch: float | None = None
+    valid: tuple[Size, Size] | None = None
     origins: Mapping[str, Origin] = field(default_factory=dict)
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, value in self._positive().items():

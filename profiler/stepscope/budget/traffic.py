@@ -69,9 +69,9 @@ def _over(communication: Time, window: Time) -> Time:
 
 
 def backward_cost(stage: int, ranks: int, size: Size, link: Link, buckets: int = 1) -> Cost:
-    """One backward's communication of `size`, in so many buckets: each pays the whole latency term."""
+    """One backward's communication of `size`, in so many buckets: each pays the whole latency term, and the floor at least."""
     whole = ring_pass(ranks, size, link) * PASSES[stage].backward
-    return Cost(whole.latency * buckets, whole.bandwidth)
+    return Cost(max(whole.latency * buckets, link.floor * buckets - whole.bandwidth), whole.bandwidth)
 
 
 def traffic(setting: Setting, ranks: int, accumulate: int) -> Traffic:

@@ -4,11 +4,17 @@ A flat ring all-reduce over --gpus ranks with --bw and --latency, against --step
 compute: does it fit behind backward, which bucket sizes make sense, what helps, and what
 happens on more ranks. It is a model: `stepscope run` measures.
 
+--fabric takes alpha and bandwidth from what `stepscope calibrate` measured here; --run takes
+message, ranks, compute, backward and buckets from a recorded run, and holds the model against
+it, bucket by bucket. An option that is given overrides either, and the inputs say so. A
+calibration on another number of ranks is taken with a caution, one of another machine is not.
+
 GB is 1e9 bytes (divide a link's Gbit/s by 8); MiB is 2**20 bytes, as DDP's bucket_cap_mb.
 
 examples:
   stepscope cost --gpus 8 --bw 300 --latency 5 --params 0.124 --step-ms 60
   stepscope cost --gpus 32 --bw 25 --latency 20 --params 1.3 --step-ms 400 --buckets 1,8,16,25,100
+  stepscope cost --run runs/demo --fabric fabric.json
 """
 
 from __future__ import annotations
@@ -17,15 +23,14 @@ import argparse
 import sys
 from collections.abc import Callable
 from importlib.metadata import entry_points
-from typing import Any, TextIO
+from typing import TextIO
 
 from stepscope.budget.encode import to_json
-from stepscope.budget.links import Link, Node
-from stepscope.budget.plan import make_budget
-from stepscope.budget.quantities import Rate, Size, Time
-from stepscope.budget.result import Budget
-from stepscope.budget.setting import STAGES, TYPICAL_NODE, Origin, Setting
+from stepscope.budget.plan import make_budget, measured_alone
+from stepscope.budget.result import Budget, Unmodelled
+from stepscope.budget.setting import STAGES
 from stepscope.cli.arguments import add_output_options, share
+from stepscope.cli.cost_setting import Sources, remarks, setting_of
 from stepscope.cli.output import STANDARD_OUTPUT, announce, refuse_existing, write_file
 from stepscope.errors import InputError
 
@@ -39,12 +44,15 @@ GROUP = "stepscope.cost_reports"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options of `stepscope cost`."""
-    needed = parser.add_argument_group("needed")
-    _add(needed, "--gpus", count, "N", "ranks in the data-parallel group", required=True)
-    _add(needed, "--bw", number, "GB/s", "bandwidth of a rank's link, each way", required=True)
-    _add(needed, "--latency", number, "US", "latency a hop, in microseconds", required=True)
-    _add(needed, "--params", number, "BILLIONS", "parameters of the model", required=True)
-    _add(needed, "--step-ms", number, "MS", "forward and backward of a micro-batch alone", required=True)
+    needed = parser.add_argument_group("needed, unless a file below has it")
+    _add(needed, "--gpus", count, "N", "ranks in the data-parallel group")
+    _add(needed, "--bw", number, "GB/s", "bandwidth of a rank's link, each way")
+    _add(needed, "--latency", number, "US", "latency a hop, in microseconds")
+    _add(needed, "--params", number, "BILLIONS", "parameters of the model")
+    _add(needed, "--step-ms", number, "MS", "forward and backward of a micro-batch alone")
+    measured = parser.add_argument_group("measured")
+    _add(measured, "--fabric", str, "FILE", "fabric.json of `stepscope calibrate`: for --bw and --latency")
+    _add(measured, "--run", str, "DIR", "a recorded run: for the other inputs, and to compare with")
     job = parser.add_argument_group("the job")
     _add(job, "--buckets", sizes, "MIB,...", "bucket sizes to tabulate (default 1,8,16,25,100)")
     _add(job, "--bytes-per-param", number, "BYTES", "of a gradient on the wire (default 2)")
@@ -68,17 +76,15 @@ def _add(
     kind: Callable[[str], object],
     metavar: str,
     text: str,
-    *,
-    required: bool = False,
 ) -> None:
-    group.add_argument(option, type=kind, metavar=metavar, help=text, required=required)
+    group.add_argument(option, type=kind, metavar=metavar, help=text)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Make the budget, print it, and write it where --json says."""
     render = find_report("terminal")
     refuse_existing((args.json,), force=args.force)
-    budget = make_budget(setting_of(args))
+    budget = _budget(args, read_sources(args))
     to_stdout = args.json == STANDARD_OUTPUT
     if not to_stdout:
         render(budget, sys.stdout)
@@ -88,59 +94,50 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _write_json(budget: Budget, stream: TextIO) -> None:
+def read_sources(args: argparse.Namespace) -> Sources:
+    """What --run and --fabric name. A calibration has to be of this machine, or of that on which the run was recorded."""
+    recorded = calibration = None
+    if args.run is not None:
+        from stepscope.cli.recorded import read_recorded
+
+        recorded = read_recorded(args.run)
+    if args.fabric is not None:
+        from stepscope.budget.measured import read_fabric
+
+        calibration = read_fabric(
+            args.fabric, host=recorded.hosts[0] if recorded and recorded.hosts else None
+        )
+    return Sources(calibration, args.fabric or "", recorded)
+
+
+def _budget(args: argparse.Namespace, sources: Sources) -> Budget | Unmodelled:
+    """The budget, with the recorded run beside it; without a link, what was recorded alone."""
+    recorded = sources.recorded
+    if recorded is None:
+        setting = setting_of(args, sources)
+        return make_budget(setting, remarks=remarks(args, sources, setting.ranks))
+    from stepscope.budget.beside import compare
+
+    model = sources.model(args, recorded.ranks)
+    said = [*remarks(args, sources, args.gpus or recorded.ranks)]
+    given = args.bw is not None or args.latency is not None
+    if (model is None and not given) or (model is not None and not model.base.alpha.base):
+        return measured_alone(recorded, model, said)
+    setting = setting_of(args, sources)
+    return make_budget(setting, remarks=said, comparison=compare(recorded, model))
+
+
+def _write_json(budget: Budget | Unmodelled, stream: TextIO) -> None:
     stream.write(to_json(budget))
 
 
-def find_report(name: str) -> Callable[[Budget, TextIO], None]:
+def find_report(name: str) -> Callable[[Budget | Unmodelled, TextIO], None]:
     """The cost report of that name among the installed ones; raises InputError where there is none."""
     found = entry_points(group=GROUP)
     if name not in found.names:
         raise InputError(f"no cost report {name!r} is installed; reinstall stepscope")
-    render: Callable[[Budget, TextIO], None] = found[name].load()
+    render: Callable[[Budget | Unmodelled, TextIO], None] = found[name].load()
     return render
-
-
-_FIELDS = {
-    "bytes_per_param": "bytes_per_parameter",
-    "backward_share": "backward_share",
-    "accumulate": "accumulate",
-    "zero": "zero",
-    "buckets": "buckets",
-    "gpus_per_node": "node",
-    "intra_bw": "node_rate",
-    "intra_latency": "node_latency",
-}
-"""Options that are assumed where they are left out, and the name of what they set in `Setting.origins`."""
-
-
-def setting_of(args: argparse.Namespace) -> Setting:
-    """The options as the inputs of a budget, each with its origin."""
-    options = vars(args)
-    assumed = [option for option in _FIELDS if options[option] is None]
-    same = ("bytes_per_param", "backward_share", "accumulate", "zero")
-    given: dict[str, Any] = {_FIELDS[option]: options[option] for option in same if option not in assumed}
-    if args.buckets is not None:
-        given["buckets"] = tuple(Size.from_mib(mib) for mib in args.buckets)
-    return Setting(
-        ranks=args.gpus,
-        parameters=args.params * 1e9,
-        link=Link(Time.from_us(args.latency), Rate.from_gb_per_s(args.bw)),
-        compute=Time.from_ms(args.step_ms),
-        node=_node(args),
-        scale_to=args.scale_to or (),
-        batch=args.batch,
-        critical_batch=args.critical_batch,
-        origins={_FIELDS[option]: Origin.ASSUMED for option in assumed},
-        **given,
-    )
-
-
-def _node(args: argparse.Namespace) -> Node:
-    typical = TYPICAL_NODE.link
-    latency = typical.latency if args.intra_latency is None else Time.from_us(args.intra_latency)
-    rate = typical.rate if args.intra_bw is None else Rate.from_gb_per_s(args.intra_bw)
-    return Node(args.gpus_per_node or TYPICAL_NODE.ranks, Link(latency, rate))
 
 
 def number(text: str) -> float:
