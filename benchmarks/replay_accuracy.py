@@ -6,7 +6,7 @@ Needs what `stepscope run --fabric` needs (Linux, root, iproute2), or --fabric n
 
 Steps with and without reduction alternate in each run (`replay_training.py`). For the steps with it, the replay says what they
 would have been with the gradients' transfers at zero time (METRICS section 6). What is left of the difference is contention,
-the compute that runs slower beside a transfer, measured here against the steps without; and the noise of the machine.
+the operators that take longer beside a transfer, measured here against the steps without; and the noise of the machine.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from stepscope import intervals
 from stepscope.ranks.pairing import pair
 from stepscope.replay.change import Change
 from stepscope.replay.graph import StepGraph, build
+from stepscope.replay.timeline import Timeline
 from stepscope.stats import bootstrap_interval, median
 from stepscope.trace.classify import classify
 from stepscope.trace.reader import read
@@ -77,7 +78,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--steps", type=int, default=40, help="recorded steps of a run, half of them reducing"
     )
-    parser.add_argument("--fabric", default="600mbit", help="as of `stepscope run`, or none")
+    parser.add_argument("--fabric", default="100mbit", help="as of `stepscope run`, or none")
     parser.add_argument("script", nargs="*", help="arguments of replay_training.py, after --")
     return parser.parse_args()
 
@@ -130,8 +131,16 @@ def _gradients(recordings: list[Recording], step: int) -> list[tuple[int, int]]:
 
 
 def _compute(recordings: list[Recording], step: int) -> list[int]:
-    works = [recording.compute.where(recording.compute.step == step) for recording in recordings]
-    return [intervals.total(intervals.union(work.start, work.end)) for work in works]
+    """The time in operators that compute or launch a collective: by recording, in ns."""
+    found = []
+    for recording in recordings:
+        work = recording.compute.where(recording.compute.step == step)
+        events, launching = recording.trace.events, Timeline(recording.trace).communications
+        launching = launching[recording.steps.of(events.start[launching]) == step]
+        start = np.concatenate((work.start, events.start[launching]))
+        end = np.concatenate((work.end, events.end[launching]))
+        found.append(intervals.total(intervals.union(start, end)))
+    return found
 
 
 def _mean(times: Iterable[float]) -> float:

@@ -19,9 +19,9 @@ from torch.nn.parallel import DistributedDataParallel
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--width", type=int, default=512)
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--bucket-cap-mb", type=float, default=3.0)
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--batch", type=int, default=1024)
+    parser.add_argument("--bucket-cap-mb", type=float, default=0.75)
     parser.add_argument("--steps", type=int, default=60)
     args = parser.parse_args()
     dist.init_process_group("gloo")
