@@ -42,9 +42,12 @@ class Injected:
     record: tuple[int, int] = (WARMUP, STEPS)
 
 
+DEEP_AND_THIN = ("--layers", "24", "--embed", "96", "--heads", "4")
+"""A model of many small parameters: a parameter is never split, so only its buckets can be tiny."""
+
 FAULTS = (
     Injected("one-bucket", "one-bucket", "bucket-too-large"),
-    Injected("tiny-buckets", "tiny-buckets:mb=0.01", "bucket-too-small"),
+    Injected("tiny-buckets", "tiny-buckets:mb=0.01", "bucket-too-small", flags=DEEP_AND_THIN),
     Injected("find-unused", "find-unused", "find-unused-parameters"),
     Injected(
         "sync-every-micro-batch",
@@ -64,7 +67,7 @@ FAULTS = (
     Injected("late-parameter", "late-parameter", "late-parameter"),
     Injected("large-embedding", "large-embedding:mb=12", "oversized-last-bucket"),
     Injected("zero-1", "zero-1", "zero1-parameter-broadcast"),
-    Injected("slow-link", "none", "link-bound", fabric="250mbit"),
+    Injected("slow-link", "none", "link-bound", fabric="400mbit"),
     Injected("no-warm-up", "none", "warm-up-step", record=(1, 1)),
 )
 PRESETS = ("3m", "10m")
@@ -108,7 +111,7 @@ class Run:
             *("--warmup", str(warmup), "--steps", str(steps), "gpt-faults"),
             *("--fault", "none" if self.clean else self.injected.fault, "--steps", str(TRAINED)),
             *("--preset", self.preset, "--bucket-cap-mb", self.cap, "--seed", str(self.seed)),
-            *("--batch-size", "8", *self.injected.flags),
+            *("--batch-size", "16", *self.injected.flags),
         ]
 
 
@@ -145,7 +148,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--out", type=Path, default=Path("reports/gallery/fault-matrix"))
     parser.add_argument(
-        "--fabric", default="1gbit", help="rate of each rank's link, or none (default: 1gbit)"
+        "--fabric", default="2gbit", help="rate of each rank's link, or none (default: 2gbit)"
     )
     parser.add_argument("--only", type=_names, help="faults, by name, with commas between")
     parser.add_argument("--presets", type=_names, default=PRESETS)

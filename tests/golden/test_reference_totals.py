@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.audit.build import audit
+from stepscope.audit.result import Step, Totals
 from stepscope.trace.classify import classify
 from stepscope.trace.reader import read
 
@@ -79,7 +80,8 @@ def test_totals_are_the_references_to_a_hundredth_of_a_percent(shared: Path, fil
 @pytest.mark.parametrize("file", REFERENCES)
 def test_hidden_and_exposed_add_up_to_communication(shared: Path, file: str) -> None:
     (rank,) = audit([classify(read(shared / "traces" / file))]).ranks
-    for part in (rank.totals, *rank.steps):
+    parts_of_file: list[Totals | Step] = [rank.totals, *rank.steps]
+    for part in parts_of_file:
         parts = (part.hidden_backward_ms, part.hidden_other_ms, part.exposed_ms)
         assert round(sum(p or 0.0 for p in parts), 6) == part.comm_ms
 

@@ -40,7 +40,9 @@ def test_the_four_figures_are_those_of_classing_every_instant(
 
 def _simulated(todo: list[tuple[int, int]], lanes: int, tick: int) -> float:
     """The end of the schedule by brute force: time in small ticks, the link shared by what is in the lanes."""
-    queue, running, now = [(ready * tick, wire * tick) for ready, wire in todo], [], 0
+    queue = [(ready * tick, wire * tick) for ready, wire in todo]
+    running: list[float] = []
+    now = 0
     while queue or running:
         while queue and len(running) < lanes and queue[0][0] <= now:
             running.append(float(queue.pop(0)[1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,7 +112,7 @@ def test_what_a_communication_operator_launches_is_a_collective_whatever_its_nam
 def test_a_kernel_that_carries_a_collectives_args_is_one(tmp_path: Path) -> None:
     trace = TraceBuilder()
     trace.step(5, 0, 1000)
-    args = {
+    args: dict[str, Any] = {
         "Collective name": "_reduce_scatter_base",
         "In msg nelems": 64,
         "Out msg nelems": 32,
@@ -132,12 +133,20 @@ def test_rccls_generic_kernel_is_told_apart_by_its_operator(tmp_path: Path) -> N
     assert recording.device == "rocm"
 
 
-def reduce_in(trace: TraceBuilder, launched: float, thread: int = AUTOGRAD, **more: object) -> None:
+def reduce_in(
+    trace: TraceBuilder, launched: float, thread: int = AUTOGRAD, elements: int = 5000, dtype: str = "Float"
+) -> None:
+    """An all-reduce launched at a time on a thread, 100 us before it runs."""
     start = launched + 100
     trace.collective(
         "allreduce",
-        **{"elements": 5000, "launched": launched, "start": start, "duration": 50, "thread": thread, **more},
-    )  # type: ignore[arg-type]
+        launched=launched,
+        start=start,
+        duration=50,
+        elements=elements,
+        dtype=dtype,
+        thread=thread,
+    )
 
 
 def test_the_reducers_all_reduce_is_gradient_traffic(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from stepscope.trace import collectives
@@ -79,7 +81,7 @@ def test_every_row_of_the_table_is_met_by_a_test() -> None:
     assert met == set(collectives.KERNELS)
 
 
-def _row_pattern(row: collectives.KernelRow) -> object:
+def _row_pattern(row: collectives.KernelRow) -> re.Pattern[str]:
     return next(pattern for known, pattern in collectives._COMPILED if known == row)
 
 

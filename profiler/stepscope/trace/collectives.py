@@ -191,6 +191,7 @@ class Dtype:
 
     @property
     def floating(self) -> bool:
+        """Whether it can hold gradients."""
         return "float" in self.name
 
 

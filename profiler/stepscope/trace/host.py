@@ -27,10 +27,12 @@ def is_accumulate_grad(name: str) -> bool:
 
 
 def is_optimizer_step(name: str) -> bool:
+    """An optimizer's step, as torch.optim annotates it."""
     return name.startswith("Optimizer.step")
 
 
 def is_ddp_forward(name: str) -> bool:
+    """DDP's forward: where it broadcasts buffers and agrees on new buckets."""
     return name == "DistributedDataParallel.forward"
 
 
