@@ -17,7 +17,7 @@ from stepscope.replay.graph import StepGraph
 from stepscope.stats import median
 
 _MANY = 8
-_LATENCY_SHARE = 0.5
+_LATENCY_SHARE = 0.3
 """Where latency takes less than this share of a bucket's time, the bucket is not too small."""
 
 
@@ -28,16 +28,23 @@ def detect(case: Case) -> list[Finding]:
     link = rebucket.link_of(case)
     if link is None or not link.latency:
         return []
-    tried = {
-        cap: case.price(lambda graph, cap=cap: _merged(case, graph, link, cap * rebucket.MIB))  # type: ignore[misc]
-        for cap in rebucket.CAPS_MIB
-    }
-    known = {cap: price for cap, price in tried.items() if price is not None}
-    if not known:
+    cap = _best_cap(case, link)
+    if cap is None:
         return []
-    cap = max(known, key=lambda cap: (known[cap].ms, -cap))
+    price = case.price(lambda graph: _merged(case, graph, link, cap * rebucket.MIB))
     example = next(r for one in case.rank_steps() for r in reducing_rounds(one) if _is_latency_bound(r, link))
-    return priced(case, known[cap], _describe(example, link, cap))
+    return priced(case, price, _describe(example, link, cap))
+
+
+def _best_cap(case: Case, link: rebucket.Link) -> int | None:
+    """The smallest `bucket_cap_mb` that brings most, by the replay of one step; None where none brings anything."""
+    graph = next(iter(case.graphs.values()))
+    gains = {}
+    for cap in rebucket.CAPS_MIB:
+        change = _merged(case, graph, link, cap * rebucket.MIB)
+        if change is not None:
+            gains[cap] = sum(graph.saved(change).values())
+    return max(gains, key=lambda cap: (gains[cap], -cap), default=None)
 
 
 def _merged(case: Case, graph: StepGraph, link: rebucket.Link, cap: float) -> Change | None:
