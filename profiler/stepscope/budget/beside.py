@@ -11,7 +11,7 @@ from stepscope.budget.calibrated import PASSES, TOLERANCE, Model
 from stepscope.budget.quantities import ZERO_TIME, Size, Time
 from stepscope.budget.recorded import Operation, Recorded, beside_transfers
 from stepscope.budget.result import Comparison, SizeComparison, StepComparison
-from stepscope.units import milliseconds, percent, size
+from stepscope.units import milliseconds, percent, plural, size
 
 NOTABLE = 0.10
 """Share of a transfer's time from which what ran beside it is named."""
@@ -51,7 +51,7 @@ def _left_out(
 ) -> Iterator[str]:
     rare = sum(len(rows) for kind, rows in groups.items() if kind not in usual)
     if rare:
-        yield f"{rare} collectives of sizes that most steps do not have are left out."
+        yield f"Left out: {plural(rare, 'collective')} of sizes that most steps do not have."
     unknown = sorted({row.collective for row in sizes if row.collective not in PASSES})
     if unknown and model is not None:
         yield f"The model has no time for {', '.join(unknown)}."
