@@ -46,12 +46,10 @@ def _lines(budget: Budget | Unmodelled, width: int) -> Iterable[Text]:
         )
     if isinstance(budget, Unmodelled):
         yield from _beside(budget.comparison, inner)
+        yield from _remarks(budget, inner)
         yield from _section("Inputs", cost_tables.inputs(budget.inputs, inner))
     else:
         yield from _budget(budget, width)
-    yield from _section(
-        "Of these inputs", [line for text in budget.remarks for line in paragraph(text, inner)]
-    )
     yield from _section("Limits", [line for text in budget.limits for line in paragraph(text, inner)])
 
 
@@ -60,11 +58,16 @@ def _beside(made: Comparison, width: int) -> Iterable[Text]:
     yield from _section("A step's gradients", cost_beside.step(made, width))
 
 
+def _remarks(budget: Budget | Unmodelled, width: int) -> Iterable[Text]:
+    yield from _section("Of the inputs", [line for text in budget.remarks for line in paragraph(text, width)])
+
+
 def _budget(budget: Budget, width: int) -> Iterable[Text]:
     inner = width - len(_INDENT)
     yield from _verdict(budget.verdict, width)
     if budget.comparison is not None:
         yield from _beside(budget.comparison, inner)
+    yield from _remarks(budget, inner)
     if budget.heuristic and budget.communication:
         share = budget.communication.ring.share
         yield from _section("The bare rule, which is no verdict", _rule(budget.heuristic, share, inner))
