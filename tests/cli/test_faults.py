@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from recordings import run
 from stepscope_workloads.broken import FAULTS, Straggler
 from stepscope_workloads.faults import argument_parser, read_fault, read_flags
 
@@ -108,6 +110,23 @@ def test_buffers_and_zero_1_broadcast_in_every_step(seen: Seen) -> None:
     clean = seen["none"]["collectives"].get("broadcast", 0)
     assert seen["buffers:mb=0.1"]["collectives"]["broadcast"] - clean >= STEPS
     assert seen["zero-1"]["collectives"]["broadcast"] - clean >= STEPS * PARAMETERS
+
+
+@pytest.mark.slow
+def test_a_busy_wait_of_200_ms_and_what_comes_with_it_are_named_by_the_audit(tmp_path: Path) -> None:
+    """Rank, phase and size within a tenth; the other fault's cause stands beside it."""
+    out = tmp_path / "run"
+    finished = run(
+        *("--nproc-per-node", "2", "--warmup", "3", "--steps", "4", "--stop", "--out", out, "gpt-faults"),
+        *("--fault", "straggler:rank=1,ms=200", "--fault", "zero-1", "--preset", "1m", "--steps", "12"),
+    )
+    assert finished.code == 0, finished.stderr
+    findings = json.loads((out / "audit.json").read_text())["findings"]
+    assert [findings[0]["cause"], findings[0]["ranks"]] == ["straggler", [1]]
+    size = re.match(r"rank 1 takes ([\d.]+) ms longer in backward", findings[0]["evidence"][0])
+    assert size is not None
+    assert float(size[1]) == pytest.approx(200, rel=0.1)
+    assert "zero1-parameter-broadcast" in {finding["cause"] for finding in findings}
 
 
 def test_a_fault_is_read_with_its_settings() -> None:

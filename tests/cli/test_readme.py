@@ -23,6 +23,7 @@ OUTPUTS = dict(re.findall(r"^<!-- output of: (.*?) -->\n```text\n(.*?)^```", REA
 SET_UP = ("git clone ", "pip install ")
 AUDITS = [line for line in COMMANDS if line.startswith("stepscope audit ")]
 RUNS = [line for line in COMMANDS if line.startswith("stepscope run ")]
+MODELS = [line for line in COMMANDS if line.startswith(("stepscope calibrate ", "stepscope cost "))]
 
 
 def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -52,7 +53,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_command_is_one_of_those_that_run_below() -> None:
-    known = {"make demo", *AUDITS, *RUNS}
+    known = {"make demo", *AUDITS, *RUNS, *MODELS}
     assert [line for line in COMMANDS if line not in known and not line.startswith(SET_UP)] == []
     assert COMMANDS[1] == "make demo"
 
@@ -74,7 +75,8 @@ def test_the_outputs_that_it_shows_fit_80_columns_and_start_with_a_verdict(comma
     lines = OUTPUTS[command].splitlines()
     assert max(map(cell_len, lines)) <= 80
     assert re.match(r"(comm-bound|comm-sensitive|compute-bound|inconclusive) \(", lines[0])
-    assert any(line.startswith("One step: rank 0, step ") for line in lines)
+    step = "A step's gradients" if command in MODELS else "One step: rank 0, step "
+    assert any(line.startswith(step) for line in lines)
 
 
 @pytest.mark.slow
@@ -119,3 +121,18 @@ def test_a_recorded_run(command: str, tmp_path: Path) -> None:
     if "--bucket-cap-mb 1000" in command:
         assert [bucket["bucket"] for bucket in audit["buckets"]] == [0]
         assert audit["verdict"]["overlap_backward"] < 0.05
+
+
+@pytest.mark.slow
+def test_a_calibration_and_the_model_beside_the_demo(recorded: Path) -> None:
+    *before, cost = MODELS
+    for command in before:
+        done = shell(command, recorded)
+        assert done.returncode == 0, done.stderr
+    done = shell(cost, recorded)
+    assert done.returncode == 0, done.stderr
+    audit = json.loads((recorded / "runs/demo/audit.json").read_text("utf-8"))
+    assert done.stdout.startswith(f"{audit['verdict']['label']} (")
+    titles = [line for line in OUTPUTS[cost].splitlines() if line.endswith("gradients") or "beside m" in line]
+    assert len(titles) == 2
+    assert [title for title in titles if f"\n{title}\n" not in done.stdout] == []

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
+
 from stepscope import intervals as iv
 from stepscope.audit import result
 from stepscope.audit.basis import Basis, prepare
@@ -25,6 +27,9 @@ from stepscope.ranks.stragglers import Lateness, find_stragglers
 from stepscope.stats import median
 from stepscope.trace.recording import Phase, Recording
 from stepscope.units import ns_to_ms
+
+_PRICED_STEPS = 8
+"""Causes are looked for and priced in so many valid steps at most: more take longer and make nothing surer."""
 
 
 def audit(
@@ -53,7 +58,7 @@ def audit(
         buckets=bucket_table(parts),
         stragglers=[_straggler(recordings, late) for late in find_stragglers(pairing.paired)],
         clocks=[_clock(clock) for clock in fit_clocks(recordings, pairing.paired)],
-        findings=find_causes(Case(recordings, parts, pairing, graphs, thresholds, run)),
+        findings=find_causes(_case(recordings, parts, pairing, graphs, thresholds, run)),
         warnings=[*warnings, *_warnings(recordings), *_mispairings(pairing)],
         run=run,
     )
@@ -85,6 +90,30 @@ def _clock(clock: Clock) -> dict[str, Any]:
 
 
 Part = tuple[Basis, list[MeasuredStep]]
+
+
+def _case(
+    recordings: Sequence[Recording],
+    parts: Sequence[Part],
+    pairing: Pairing,
+    graphs: StepGraphs,
+    thresholds: Thresholds,
+    run: dict[str, Any] | None,
+) -> Case:
+    """The case that detectors get: invalid steps, and of the valid ones a few, evenly spread."""
+    numbers = sorted({s.window.number for basis, steps in parts for s in steps if _valid(basis, s)})
+    spread = np.linspace(0, len(numbers) - 1, min(len(numbers), _PRICED_STEPS)).round().astype(int)
+    chosen = {numbers[place] for place in spread.tolist()}
+    some = [
+        (basis, [s for s in steps if s.window.number in chosen or not _valid(basis, s)])
+        for basis, steps in parts
+    ]
+    priced = {number: graphs[number] for number in sorted(chosen) if number in graphs}
+    return Case(recordings, some, pairing, priced, thresholds, run)
+
+
+def _valid(basis: Basis, step: MeasuredStep) -> bool:
+    return step.window.number not in basis.invalid
 
 
 def _communicating(bases: Sequence[Basis]) -> list[int]:

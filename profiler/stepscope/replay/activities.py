@@ -39,7 +39,7 @@ class Activities:
     def of(cls, trace: Trace) -> Activities:
         """All of a trace, none of them any step's."""
         events = trace.events
-        rows = np.flatnonzero(np.isin(events.category, _DEVICE))
+        rows = np.flatnonzero(events.among(_DEVICE))
         rows = rows[np.argsort(events.start[rows], kind="stable")]
         call = _calls_of(trace, rows)
         return cls(

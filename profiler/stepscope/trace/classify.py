@@ -57,7 +57,7 @@ def classify(trace: Trace) -> Recording:
 
 def _device_of(trace: Trace) -> str:
     events = trace.events
-    if np.isin(events.category, _DEVICE).any():
+    if events.among(_DEVICE).any():
         calls = events.category == Category.RUNTIME
         hip = any(trace.names[name].startswith("hip") for name in np.unique(events.name[calls]))
         return "rocm" if hip else "cuda"
@@ -70,13 +70,13 @@ def _device_of(trace: Trace) -> str:
 
 def _busy(trace: Trace, split: _Split, device: str) -> dict[str, NDArray[np.int64]]:
     events = trace.events
-    rows = split.compute if device == "cpu" else np.flatnonzero(np.isin(events.category, _DEVICE))
+    rows = split.compute if device == "cpu" else np.flatnonzero(events.among(_DEVICE))
     return {"busy_start": events.start[rows], "busy_end": events.end[rows]}
 
 
 def _split_device(trace: Trace, context: HostContext) -> _Split:
     events = trace.events
-    kernels = np.flatnonzero(np.isin(events.category, (Category.KERNEL, Category.MEMCPY)))
+    kernels = np.flatnonzero(events.among((Category.KERNEL, Category.MEMCPY)))
     launches = device_launches(trace, kernels)
     named = np.array([collectives.match_kernel(name) is not None for name in trace.names], dtype=np.bool_)
     carries_name = np.isin(kernels, np.fromiter(trace.comm_arguments, dtype=np.int64))

@@ -6,6 +6,7 @@ Names are interned: `name` holds indices into `Trace.names`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -56,6 +57,13 @@ class Events:
 
     def __len__(self) -> int:
         return len(self.start)
+
+    def among(self, categories: Sequence[Category]) -> NDArray[np.bool_]:
+        """Which events are of one of some categories."""
+        wanted = np.zeros(len(Category), dtype=np.bool_)
+        wanted[list(categories)] = True
+        found: NDArray[np.bool_] = wanted[self.category]
+        return found
 
 
 @dataclass(frozen=True, slots=True)

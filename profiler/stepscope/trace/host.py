@@ -62,7 +62,7 @@ def select(trace: Trace, wanted: Callable[[str], bool]) -> NDArray[np.int64]:
     """Rows of the operators and annotations whose name is wanted, in the order of the file."""
     names = np.fromiter((wanted(name) for name in trace.names), dtype=np.bool_, count=len(trace.names))
     events = trace.events
-    return np.flatnonzero(names[events.name] & np.isin(events.category, _HOST))
+    return np.flatnonzero(events.among(_HOST) & names[events.name])
 
 
 def threads_of(trace: Trace) -> NDArray[np.int64]:
