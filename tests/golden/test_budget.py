@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from budget_setting import LINK, worked
+from measured_runs import calibration, fit
+from stepscope.budget.calibrated import measured_model
 from stepscope.budget.links import Link
 from stepscope.budget.plan import make_budget
 from stepscope.budget.quantities import Rate, Time
@@ -172,3 +174,12 @@ def test_below_5_1_mib_nccl_is_not_charged_the_ring(made: Communication) -> None
 
 def test_the_link_of_the_worked_example_moves_half_a_megabyte_in_one_latency() -> None:
     assert LINK.rate.during(LINK.latency).bytes == pytest.approx(500_000)
+
+
+def test_a_calibration_that_measured_the_assumed_link_gives_the_same_figures(made: Communication) -> None:
+    fabric = calibration(ranks=32, own=fit(alpha_us=20.0, bandwidth_gb_per_s=25.0, floor_us=None))
+    terms = measured_model(fabric, 32).terms("all_reduce")
+    assert f"{terms.time('all_reduce', 32, make_budget(worked()).message).ms:.1f}" == "202.7"
+    assert f"{terms.time('all_reduce', 32, crossover(32, LINK)).ms:.2f}" == "2.48"
+    link = Link(terms.alpha, terms.rate, terms.floor)
+    assert make_budget(worked(link=link)).communication == made
