@@ -262,6 +262,16 @@ def test_a_link_with_one_half_missing_is_asked_for_the_other(
     )
 
 
+def test_a_calibration_stands_for_the_link_and_for_nothing_else(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    refused(
+        capsys,
+        "the following arguments are required: --gpus, --params, --step-ms; --fabric and --run",
+        *("cost", "--fabric", write_calibration(tmp_path)),
+    )
+
+
 def test_an_option_goes_before_the_run_and_says_so(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -90,7 +90,12 @@ def setting_of(args: argparse.Namespace, sources: Sources | None = None) -> Sett
     if model is not None and sources.calibration is not None:
         _from_calibration(found, sources.calibration, model, sources.file)
     _from_options(found, args)
-    missing = [f"--{name.replace('_', '-')}" for name in NEEDED if FIELDS[name] not in found.values]
+    measured = ("bw", "latency") if sources.calibration is not None else ()
+    missing = [
+        f"--{name.replace('_', '-')}"
+        for name in NEEDED
+        if FIELDS[name] not in found.values and name not in measured
+    ]
     if missing:
         raise InputError(
             f"the following arguments are required: {', '.join(missing)}; --fabric and --run can stand for some "
