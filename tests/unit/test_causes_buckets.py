@@ -21,11 +21,14 @@ from stepscope.audit.causes import (
     late_parameter,
     link_bound,
     oversized_last_bucket,
+    rebucket,
     reduced_outside_backward,
     wait_edge_in_backward,
     warm_up_step,
 )
+from stepscope.audit.causes.rounds import reducing_rounds
 from stepscope.audit.result import Finding
+from stepscope.audit.schedule import Transfer
 
 MIB = 262_144
 """Elements of float32."""
@@ -67,6 +70,24 @@ def test_one_bucket_costs_what_a_smaller_bucket_cap_would_save(tmp_path: Path) -
         "the first is sent 24.2 ms into a backward of 24.2 ms: 0.0 ms are left to hide it behind",
         "the whole model fits into one bucket of DDP's default size, 25 MiB",
     ]
+
+
+def test_no_collective_is_put_after_what_waited_for_it(tmp_path: Path) -> None:
+    """Buckets that would be over later than the measured one: the replay has it where it was, and costs nothing."""
+    laid_out = case(tmp_path, one_bucket)
+    graph = laid_out.graphs[5]
+    rounds = [round_ for one in laid_out.rank_steps() for round_ in reducing_rounds(one)]
+    late = rebucket.together(
+        [
+            rebucket.relaunched(
+                round_, rebucket.works(graph), [Transfer(round_.end + 50_000_000, 12_000_000)]
+            )
+            for round_ in rounds
+        ]
+    )
+    assert late is not None
+    assert [late.launched[key] for round_ in rounds for key in round_.keys] == [rounds[0].ops[0].launch] * 2
+    assert set(graph.saved(late).values()) == {0.0}
 
 
 def test_many_buckets_have_no_bucket_too_large_whatever_the_last_ones_tail(tmp_path: Path) -> None:

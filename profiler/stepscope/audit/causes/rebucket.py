@@ -104,17 +104,18 @@ def end_of(schedule: Sequence[Transfer]) -> float:
 def relaunched(round_: Round, work: Mapping[Key, float], schedule: Sequence[Transfer]) -> Change:
     """The measured collectives where another schedule has the link busy, the same share of the bytes at each time.
 
-    Each is launched so long before its share is through that it is over just then.
+    Each is launched so long before its share is through that it is over just then, and never later than it was: what
+    came after it may have waited for it.
     """
     before = [work.get(key, 0.0) for key in round_.keys]
     total = sum(transfer.wire for transfer in schedule)
     factor = total / sum(before) if sum(before) else 1.0
     slots, done = _slots(schedule), list(accumulate(transfer.wire for transfer in schedule))
     launched: dict[Key, int] = {}
-    for key, wire, through in zip(round_.keys, before, accumulate(before), strict=True):
+    for op, key, wire, through in zip(round_.ops, round_.keys, before, accumulate(before), strict=True):
         place = min(int(np.searchsorted(done, through * factor - 1.0)), len(done) - 1)
         over = slots[place][1] - (done[place] - through * factor)
-        launched[key] = round(over - wire * factor)
+        launched[key] = min(round(over - wire * factor), op.launch if op.stream is None else op.start)
     return Change(launched=launched, transfers=dict.fromkeys(round_.keys, factor))
 
 
