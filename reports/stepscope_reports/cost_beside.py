@@ -60,6 +60,7 @@ def step(made: Comparison, width: int) -> list[Text]:
     """A step's communication, hidden and exposed, measured and by the model."""
     whole = made.step
     lines = table(("<", "measured ms", "model ms", "model off"), list(_step_rows(whole)))
+    lines += paragraph("measured: medians over steps, which need not add up.", width)
     for text in made.remarks:
         lines += paragraph(text, width)
     return lines

@@ -175,6 +175,16 @@ def test_a_calibration_without_a_latency_is_refused_until_one_is_given(
     ] == pytest.approx(9)
 
 
+def test_a_calibration_without_a_latency_is_enough_to_compare_with(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    fabric = write_calibration(tmp_path, calibration(own=fit(alpha_us=0.0)))
+    budget = made(capsys, "cost", "--run", write_run(tmp_path), "--fabric", fabric)
+    assert "verdict" not in budget
+    assert [row["model_ms"] for row in budget["comparison"]["sizes"]] == pytest.approx([100.0, 200.0])
+    assert budget["limits"][0].startswith("The calibration found no latency above 0")
+
+
 def test_everything_but_the_link_comes_from_a_recorded_run(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -207,6 +217,7 @@ A step's gradients
     hidden             100.0     100.1     +0.1 %
     exposed            260.0     200.1    -23.0 %
     floor              250.0         -          -
+  measured: medians over steps, which need not add up.
   Another 60.00 ms a step were waiting for a late rank, which no model of a link
   has.
 """
