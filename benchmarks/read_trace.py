@@ -35,10 +35,14 @@ _UNSTEADY = 1.25
 _LABELS = {
     "floor": "floor: inflate, count events",
     "read": "stepscope: read",
-    "audit": "stepscope: read and audit",
+    "overlap": "stepscope: load, overlap",
+    "audit": "stepscope: whole audit",
     "hta": "HolisticTraceAnalysis: load, overlap",
     "tracelens": "TraceLens: load, breakdown",
 }
+
+
+_OURS = ("floor", "read", "overlap", "audit")
 
 
 @dataclass(slots=True)
@@ -91,8 +95,7 @@ def _last_line(file: BinaryIO) -> str:
 
 
 def _contestants(args: argparse.Namespace) -> list[Contestant]:
-    ours = ["floor", "read", "audit"]
-    found = [Contestant(name, sys.executable) for name in ours]
+    found = [Contestant(name, sys.executable) for name in _OURS]
     peer_python = args.hta_python or sys.executable
     if args.hta_python or importlib.util.find_spec("hta"):
         found.append(Contestant("hta", peer_python))
@@ -134,7 +137,7 @@ def _print_table(contestants: list[Contestant], size: int) -> None:
 def _print_ratios(contestants: list[Contestant]) -> None:
     by_name = {contestant.name: contestant for contestant in contestants if contestant.seconds}
     for peer in ("hta", "tracelens"):
-        for mine in ("read", "audit"):
+        for mine in ("overlap", "audit"):
             if peer in by_name and mine in by_name:
                 times = median(by_name[peer].seconds) / median(by_name[mine].seconds)
                 memory = median(by_name[mine].peak_mb) / median(by_name[peer].peak_mb)
@@ -199,7 +202,7 @@ def main(argv: list[str] | None = None) -> int:
     contestants = _contestants(args)
     for turn in range(max(args.runs, args.peer_runs)):
         for contestant in contestants:
-            runs = args.runs if contestant.name in ("floor", "read", "audit") else args.peer_runs
+            runs = args.runs if contestant.name in _OURS else args.peer_runs
             if turn < runs and contestant.failure is None:
                 print(f"run {turn + 1}: {_LABELS[contestant.name]}", file=sys.stderr)
                 contestant.run(trace, args.timeout)
