@@ -98,3 +98,17 @@ def test_what_is_given_replaces_what_was_measured_and_nothing_else(alpha: float,
     given_latency = measured_model(made, 2, latency=Time.from_us(3)).base
     assert given_latency.alpha.us == pytest.approx(3.0)
     assert given_latency.rate.gb_per_s == pytest.approx(rate)
+
+
+@given(
+    buckets=st.lists(st.tuples(st.floats(1e3, 1e9), st.floats(1e-5, 1.0)), min_size=1, max_size=20),
+    window=st.floats(1e-3, 10),
+)
+def test_what_sticks_out_is_at_least_the_last_bucket_and_at_most_all(
+    buckets: list[tuple[float, float]], window: float
+) -> None:
+    times = [Time(time) for _, time in buckets]
+    found = exposed_in_order([Size(size) for size, _ in buckets], times, Time(window)).base
+    assert (
+        times[-1].base * (1 - 1e-9) - 1e-12 <= found <= sum(time.base for time in times) * (1 + 1e-9) + 1e-12
+    )

@@ -146,7 +146,7 @@ def step_by_model(recorded: Recorded, model: Model | None) -> StepComparison:
     return replace(
         made,
         model_communication=total,
-        model_hidden=total - sticks_out,
+        model_hidden=max(total - sticks_out, ZERO_TIME),
         model_exposed=sticks_out,
         difference=total / made.communication - 1 if made.communication > ZERO_TIME else None,
     )
