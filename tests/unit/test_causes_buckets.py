@@ -269,6 +269,19 @@ def test_an_oversized_last_bucket_costs_what_it_has_over_the_others(tmp_path: Pa
     )
 
 
+def test_a_small_bucket_may_follow_the_oversized_one(tmp_path: Path) -> None:
+    """DDP closes the bucket of the large parameter at once; what is left makes up a bucket of its own."""
+
+    def program(host: Host) -> None:
+        host.forward(2000)
+        sent = [(2 * MIB, place) for place in (1, 3, 5, 7, 9)] + [(8 * MIB, 10), (1000, 11)]
+        ddp(host, [MIB] * 10 + [8 * MIB, 1000], sent, node_us=2000)
+        host.update(1000)
+
+    found = one(oversized_last_bucket.detect(case(tmp_path, program)))
+    assert found.evidence[0].startswith("the last bucket holds 8.0 MiB, the others 2.0 MiB in the median")
+
+
 def test_the_last_buckets_tail_is_the_floor_and_no_fault(tmp_path: Path) -> None:
     def program(host: Host) -> None:
         host.forward(2000)

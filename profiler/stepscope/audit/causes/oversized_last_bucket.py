@@ -7,19 +7,38 @@ is never split.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import accumulate
+
 from stepscope.audit.case import Case, RankStep
-from stepscope.audit.causes import rebucket
 from stepscope.audit.causes.finding import Description, in_step, mebibytes, milliseconds, priced
 from stepscope.audit.causes.rounds import Round, reducing_rounds
 from stepscope.audit.result import Finding
 from stepscope.replay.change import Change
 from stepscope.replay.graph import StepGraph
 from stepscope.stats import median
+from stepscope.trace.recording import CollectiveOp
 
 _OVERSIZED = 3
-"""How many times the median of the other buckets the last one is."""
+"""How many times the median of the other buckets it is."""
 _ONE_PARAMETER = 0.5
 """The share of the bucket's bytes that is one parameter's."""
+_END = 0.9
+"""A bucket that is sent after so much of backward is a last one: a small one may follow it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Oversized:
+    """A backward and the place of its oversized bucket; sizes in bytes."""
+
+    round: Round
+    place: int
+    usual: float
+    parameter: int
+
+    @property
+    def op(self) -> CollectiveOp:
+        return self.round.ops[self.place]
 
 
 def detect(case: Case) -> list[Finding]:
@@ -31,47 +50,47 @@ def detect(case: Case) -> list[Finding]:
 
 
 def _evened(case: Case, graph: StepGraph) -> Change | None:
-    rounds = [oversized for one in in_step(case, graph) if (oversized := _oversized(one))]
-    return rebucket.together(
-        [Change(transfers={r.keys[-1]: _usual(r) / (r.ops[-1].bytes or 1)}) for r in rounds]
-    )
+    found = [oversized for one in in_step(case, graph) if (oversized := _oversized(one))]
+    factors = {one.round.keys[one.place]: one.usual / (one.op.bytes or 1) for one in found}
+    return Change(transfers=factors) if factors else None
 
 
-def _usual(round_: Round) -> float:
-    """The size of the other buckets."""
-    return median([op.bytes or 0 for op in round_.ops[:-1]])
-
-
-def _largest(round_: Round) -> int:
-    """The largest gradient of the last bucket in bytes: the last ones to arrive are in it."""
-    left, largest = round_.ops[-1].elements or 0, 0
-    for gradient in reversed(round_.gradients):
-        largest, left = max(largest, gradient.elements), left - gradient.elements
-        if left <= 0:
-            break
-    return largest * round_.element_size
-
-
-def _oversized(one: RankStep) -> Round | None:
+def _oversized(one: RankStep) -> _Oversized | None:
     reduced = reducing_rounds(one)
     if not reduced or len(reduced[-1].ops) < 2 or not reduced[-1].reduced_within or not reduced[-1].complete:
         return None
     last = reduced[-1]
-    size = last.ops[-1].bytes or 0
-    oversized = size >= _OVERSIZED * _usual(last) and _largest(last) >= _ONE_PARAMETER * size
-    return last if oversized else None
+    late = last.start + _END * (last.end - last.start)
+    places = [place for place, op in enumerate(last.ops) if last.sent(op) >= late]
+    if not places:
+        return None
+    place = max(places, key=lambda place: last.ops[place].bytes or 0)
+    size = last.ops[place].bytes or 0
+    usual = median([op.bytes or 0 for k, op in enumerate(last.ops) if k != place])
+    parameter = _largest(last, place)
+    oversized = size >= _OVERSIZED * usual and parameter >= _ONE_PARAMETER * size
+    return _Oversized(last, place, usual, parameter) if oversized else None
 
 
-def _describe(example: Round) -> Description:
-    last = example.ops[-1]
+def _largest(round_: Round, place: int) -> int:
+    """The largest gradient of a bucket in bytes, by counting elements in order of arrival."""
+    before = sum(op.elements or 0 for op in round_.ops[:place])
+    until = before + (round_.ops[place].elements or 0)
+    arrived = list(accumulate(gradient.elements for gradient in round_.gradients))
+    inside = [g.elements for g, end in zip(round_.gradients, arrived, strict=True) if before < end <= until]
+    return max(inside, default=0) * round_.element_size
+
+
+def _describe(example: _Oversized) -> Description:
+    op, round_ = example.op, example.round
     return Description(
         cause="oversized-last-bucket",
         confidence="high: sizes and arrivals were recorded",
         evidence=[
-            f"the last bucket holds {mebibytes(last.bytes or 0)}, the others {mebibytes(_usual(example))} in the median; one "
-            f"parameter is {mebibytes(_largest(example))} of it",
-            f"it is sent {milliseconds(example.end - last.launch)} before backward's end and takes "
-            f"{milliseconds(last.end - last.start)}",
+            f"the last bucket holds {mebibytes(op.bytes or 0)}, the others {mebibytes(example.usual)} in the median; one "
+            f"parameter is {mebibytes(example.parameter)} of it",
+            f"it is sent {milliseconds(round_.end - op.launch)} before backward's end and takes "
+            f"{milliseconds(op.end - op.start)}",
         ],
         fix=(
             "make the parameter smaller (rows that are never used, a vocabulary too large), shard it (FSDP2's fully_shard on "

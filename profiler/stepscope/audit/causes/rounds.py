@@ -53,11 +53,14 @@ class Round:
         """Whether backward itself launched the collectives, as DDP's reducer does."""
         return bool(self.ops) and all(op.phase == Phase.BACKWARD for op in self.ops)
 
+    def sent(self, op: CollectiveOp) -> int:
+        """When a collective was sent: launched on a CPU, begun on a device, whose host runs ahead; ns."""
+        return op.launch if op.stream is None else op.start
+
     @property
     def first_sent(self) -> int:
-        """When its first collective was sent: launched on a CPU, begun on a device, whose host runs ahead; ns."""
-        first = self.ops[0]
-        return first.launch if first.stream is None else first.start
+        """When its first collective was sent."""
+        return self.sent(self.ops[0])
 
     @property
     def bytes(self) -> int:
