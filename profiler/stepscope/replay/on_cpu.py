@@ -11,16 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
+from stepscope.replay import reducer
 from stepscope.replay.draft import Draft
 from stepscope.replay.hosts import Threads
 from stepscope.replay.joined import Ends
 from stepscope.replay.network import Edge
 from stepscope.replay.timeline import Timeline
-from stepscope.trace import gloo, host
-from stepscope.trace.columns import Trace
-from stepscope.trace.recording import CollectiveOp, Phase, Recording
+from stepscope.trace.recording import CollectiveOp, Recording
 from stepscope.trace.steps import Window
 
 _SHORTEST_WAIT = 20_000
@@ -31,7 +28,6 @@ _AT_ONCE = 500_000
 """A thread that waited goes on so soon after the transfer's end; later only if it had waited for longer than that."""
 _LATE_CLOSE = 2_500_000
 """A worker closes its event within so many ns of telling those who wait that the collective is over."""
-_COPY_OUT = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
 
 
 class CpuStep:
@@ -85,65 +81,53 @@ class CpuStep:
 
     def _reducers_waits(self, owner: int, thread: int, mine: Sequence[Ends]) -> None:
         """DDP's wait for each bucket before its gradients are copied out, or for all of them where none are copied."""
-        buckets = [
-            e for e in mine if e.op.gradient and e.op.kind == "all_reduce" and e.op.phase == Phase.BACKWARD
-        ]
-        for backward in _by_backward(self._recording, buckets):
-            over = self._backward_over(thread, backward)
-            if over is None:
-                continue
-            for ends, time in zip(backward, self._needed_at(thread, over, backward), strict=True):
-                if time is not None and time >= ends.end:
+        ends_of = {ends.op.row: ends for ends in mine}
+        for buckets in reducer.buckets_of(self._recording, self._window):
+            times = reducer.needed_at(self._recording, self._timeline, self._window, thread, buckets)
+            for op, time in zip(buckets, times, strict=True):
+                ends = ends_of.get(op.row)
+                if ends is not None and time is not None and time >= ends.end:
                     point = self._threads.at(thread, time)
-                    self._draft.edge(ends.leave, point, Edge.BLOCK, 0, owner, ends.op.row)
-
-    def _backward_over(self, thread: int, buckets: Sequence[Ends]) -> int | None:
-        """When the last node of the backward that launched these buckets ended."""
-        events, work = self._trace.events, self._recording.compute
-        launched = buckets[-1].op.launch
-        others = work.start[(work.phase != Phase.BACKWARD) & (work.start > launched)]
-        until = int(others[0]) if len(others) else self._window.end
-        nodes = self._timeline.evaluates
-        ends = events.end[nodes[self._timeline.threads[nodes] == thread]]
-        ends = ends[(ends > launched) & (ends <= until)]
-        return int(ends.max()) if len(ends) else None
-
-    def _needed_at(self, thread: int, over: int, buckets: Sequence[Ends]) -> list[int | None]:
-        """For each bucket, when the thread first needed it; None where that can't be told."""
-        trace = self._trace
-        copies = host.select(trace, lambda name: name == _COPY_OUT)
-        start = trace.events.start[copies]
-        mine = (self._timeline.threads[copies] == thread) & (start >= over) & (start < self._window.end)
-        copies = copies[mine][np.argsort(start[mine], kind="stable")]
-        if not len(copies):
-            return [self._next_event(thread, over)] * len(buckets)
-        sizes = [gloo.total_elements(trace.shapes.get(int(row))) for row in copies]
-        return _first_copies(trace, copies.tolist(), sizes, [ends.op.elements for ends in buckets])
-
-    def _next_event(self, thread: int, time: int) -> int:
-        events, rows = self._trace.events, self._timeline.of_thread(thread, self._window)
-        later = np.concatenate((events.start[rows], events.end[rows], [self._window.end]))
-        return int(later[later > time].min())
+                    self._draft.edge(ends.leave, point, Edge.BLOCK, 0, owner, op.row)
 
 
 def over_before_its_end(recording: Recording, timeline: Timeline, window: Window) -> dict[int, int]:
     """Rows of one step's collectives to when they were over, for those whose waiting thread went on before they ended.
 
-    A worker tells who waits before it closes its own event, and under load it may be held up in between.
+    A worker tells who waits before it closes its own event, and under load it may be held up in between: by any time where
+    DDP's copies tell, by a little where only a stretch without events does.
     """
     ops = [op for op in recording.collectives if op.step == window.number]
     threads = {thread for op in ops if (thread := _launching_thread(timeline, op)) is not None}
     over: dict[int, int] = {}
     for thread in sorted(threads):
+        needed = _needed_before_its_end(recording, timeline, window, thread)
         for start, end in timeline.stretches(thread, window, _SHORTEST_WAIT):
             if any(op.launch <= start and 0 <= end - over.get(op.row, op.end) <= _AT_ONCE for op in ops):
                 continue
-            slack = min(_LATE_CLOSE, (end - start) // 4)
-            late = [op for op in ops if op.launch <= start and op.start < end < op.end <= end + slack]
+            late = [op for op in ops if op.launch <= start and op.start < end < op.end]
+            close = min(_LATE_CLOSE, (end - start) // 4)
+            late = [
+                op for op in late if op.end <= end + close or 0 <= needed.get(op.row, -1) - end <= _AT_ONCE
+            ]
             if late:
                 first = min(late, key=lambda op: op.end)
                 over.setdefault(first.row, end)
+        over = needed | over
     return over
+
+
+def _needed_before_its_end(
+    recording: Recording, timeline: Timeline, window: Window, thread: int
+) -> dict[int, int]:
+    """Rows of the buckets whose gradients were copied out before the bucket's event had ended, to when that was."""
+    found: dict[int, int] = {}
+    for buckets in reducer.buckets_of(recording, window):
+        copied = reducer.copied_at(recording, timeline, window, thread, buckets)
+        for op, time in zip(buckets, copied, strict=False):
+            if time is not None and op.start < time < op.end:
+                found[op.row] = time
+    return found
 
 
 def _launching_thread(timeline: Timeline, op: CollectiveOp) -> int | None:
@@ -151,29 +135,3 @@ def _launching_thread(timeline: Timeline, op: CollectiveOp) -> int | None:
     rows = timeline.communications
     found = rows[timeline.events.start[rows] == op.launch]
     return int(timeline.threads[found[0]]) if len(found) else None
-
-
-def _by_backward(recording: Recording, buckets: Sequence[Ends]) -> list[list[Ends]]:
-    """Buckets of several backwards in one step, kept apart by the forward between them."""
-    forward = recording.compute.start[recording.compute.phase == Phase.FORWARD]
-    found: dict[int, list[Ends]] = {}
-    for ends in buckets:
-        found.setdefault(int(np.searchsorted(forward, ends.op.launch)), []).append(ends)
-    return list(found.values())
-
-
-def _first_copies(
-    trace: Trace, copies: Sequence[int], sizes: Sequence[int | None], buckets: Sequence[int | None]
-) -> list[int | None]:
-    """When the first gradient of each bucket was copied out, by counting elements; buckets are copied in launch order."""
-    starts: list[int | None] = []
-    copied, wanted, bucket = 0, 0, 0
-    for row, size in zip(copies, sizes, strict=True):
-        if bucket < len(buckets) and copied == wanted:
-            starts.append(int(trace.events.start[row]))
-            if buckets[bucket] is None or size is None:
-                break
-            wanted += buckets[bucket] or 0
-            bucket += 1
-        copied += size or 0
-    return starts + [None] * (len(buckets) - len(starts))
