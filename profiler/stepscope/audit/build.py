@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from stepscope import intervals as iv
@@ -18,9 +19,10 @@ from stepscope.audit.causes import find_causes
 from stepscope.audit.gates import gates_of
 from stepscope.audit.overlap import comm_union, measure
 from stepscope.audit.replayed import StepGraphs, costs_of
-from stepscope.audit.result import Audit, Thresholds
+from stepscope.audit.result import Audit, Thresholds, Verdict
 from stepscope.audit.step import MeasuredStep, measure_step, plain_step
 from stepscope.audit.verdict import Sample, judge
+from stepscope.audit.wording import first_fix
 from stepscope.ranks.clocks import Clock, fit_clocks
 from stepscope.ranks.pairing import Pairing, pair
 from stepscope.ranks.stragglers import Lateness, find_stragglers
@@ -50,15 +52,18 @@ def audit(
     parts = [_measure(basis, costs[index]) for index, basis in enumerate(bases)]
     gates = gates_of(recordings)
     any_comm = any(recording.collectives for recording in recordings)
+    findings = find_causes(_case(recordings, parts, pairing, graphs, thresholds, run))
     return Audit(
         stepscope=version("stepscope"),
-        verdict=judge(_samples(parts), gates, any_comm, thresholds),
+        verdict=_advised(
+            judge(_samples(parts), gates, any_comm, thresholds, _world_size(recordings)), findings
+        ),
         ranks=[_rank(basis, steps) for basis, steps in parts],
         collectives=[row for basis, steps in parts for row in collective_rows(basis, steps)],
         buckets=bucket_table(parts),
         stragglers=[_straggler(recordings, late) for late in find_stragglers(pairing.paired)],
         clocks=[_clock(clock) for clock in fit_clocks(recordings, pairing.paired)],
-        findings=find_causes(_case(recordings, parts, pairing, graphs, thresholds, run)),
+        findings=findings,
         warnings=[*warnings, *_warnings(recordings), *_mispairings(pairing)],
         run=run,
     )
@@ -90,6 +95,16 @@ def _clock(clock: Clock) -> dict[str, Any]:
 
 
 Part = tuple[Basis, list[MeasuredStep]]
+
+
+def _world_size(recordings: Sequence[Recording]) -> int | None:
+    return max((r.header.world_size for r in recordings if r.header.world_size is not None), default=None)
+
+
+def _advised(verdict: Verdict, findings: Sequence[result.Finding]) -> Verdict:
+    """The verdict with the costliest cause's fix as what to do next."""
+    fix = first_fix(findings) if verdict.cost_share is not None else None
+    return msgspec.structs.replace(verdict, next_step=fix) if fix else verdict
 
 
 def _case(

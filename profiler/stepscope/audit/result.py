@@ -40,6 +40,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Cost of communication over the step: median over valid steps of the mean over ranks."""
     cost_share_ci: Span | None = None
     """Bootstrap 95 % interval over the steps; absent with fewer than two valid steps."""
+    cost_replayed: bool | None = None
+    """Whether the cost comes from replaying every step; if not, it is an upper bound."""
     comm_share: float | None = None
     comm_share_ci: Span | None = None
     rank_spread: Span | None = None

@@ -9,25 +9,19 @@ from dataclasses import dataclass
 from stepscope.audit.overlap import Overlap
 from stepscope.audit.result import Thresholds, Verdict
 from stepscope.audit.step import MeasuredStep
+from stepscope.audit.wording import (
+    COMM_BOUND,
+    COMM_SENSITIVE,
+    COMPUTE_BOUND,
+    INCONCLUSIVE,
+    NO_COMMUNICATION,
+    NOT_WAITED_FOR,
+    Facts,
+    explanation,
+    next_step,
+    nothing_to_hide,
+)
 from stepscope.stats import bootstrap_interval, median
-
-COMM_BOUND = "comm-bound"
-COMM_SENSITIVE = "comm-sensitive"
-COMPUTE_BOUND = "compute-bound"
-INCONCLUSIVE = "inconclusive"
-NO_COMMUNICATION = "no communication"
-
-NOT_WAITED_FOR = "exposed, but not what the step waits for"
-
-_REPLAYED = (
-    "The cost of communication is what the step, replayed with every transfer at zero time, is shorter by."
-)
-_WITHOUT_WAITING = "Waiting for a rank that is late is none of it."
-_UPPER_BOUND = (
-    "A step could not be replayed (too little of its host was recorded), so the cost of communication is exposed time less "
-    "the time the host starved the device: an upper bound."
-)
-_ALONE = "One rank's recording: time spent waiting for the other ranks can't be told from transfer."
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,54 +67,72 @@ class Share:
         return self.value > threshold
 
 
-def judge(samples: Sequence[Sample], gates: Sequence[str], any_comm: bool, thresholds: Thresholds) -> Verdict:
+def judge(
+    samples: Sequence[Sample],
+    gates: Sequence[str],
+    any_comm: bool,
+    thresholds: Thresholds,
+    world_size: int | None = None,
+) -> Verdict:
     """The verdict over all valid steps.
 
     gates: the reasons, if any, why these recordings can't carry a verdict. any_comm: whether any collective was seen.
     """
-    if not any_comm and not gates:
-        return _no_communication(samples, thresholds)
-    if not samples:
-        return _inconclusive(gates or ("no valid step was recorded",), thresholds)
-    cost, comm = Share.of(samples, "cost_share"), Share.of(samples, "comm_share")
-    label, reason = (INCONCLUSIVE, "; ".join(gates)) if gates else _label(samples, cost, comm, thresholds)
-    headroom = _headroom(samples, thresholds) if label == COMM_SENSITIVE else None
-    by_rank = _rank_medians(samples)
     host_bound = _host_bound(samples, thresholds)
+    if gates or (any_comm and not samples):
+        return _inconclusive(gates or ("no valid step was recorded",), host_bound, thresholds)
+    if not any_comm:
+        return _no_communication(world_size, host_bound, thresholds)
+    cost, comm = Share.of(samples, "cost_share"), Share.of(samples, "comm_share")
+    label, reason = _label(samples, cost, comm, thresholds)
+    by_rank = _rank_medians(samples)
+    facts = Facts(
+        label=label,
+        reason=reason,
+        thresholds=thresholds,
+        headroom=_headroom(samples, thresholds) if label == COMM_SENSITIVE else None,
+        replayed=all(s.step.replayed_cost is not None for s in samples),
+        ranks=len({s.rank for s in samples}),
+        steps=len({(s.window, s.step.window.number) for s in samples}),
+        host_bound=host_bound,
+        sharded=_is_sharded(samples),
+    )
     return Verdict(
         label=label,
         reason=reason,
         host_bound=host_bound,
         cost_share=cost.value,
         cost_share_ci=cost.interval,
+        cost_replayed=facts.replayed,
         comm_share=comm.value,
         comm_share_ci=comm.interval,
         rank_spread=(min(by_rank), max(by_rank)) if len(by_rank) > 1 else None,
         overlap_backward=_overlap_backward([s.step.gradient for s in samples]),
         overlap_backward_wire=_overlap_backward([s.step.gradient_wire for s in samples]),
-        headroom=headroom,
+        headroom=facts.headroom,
         thresholds=thresholds,
-        explanation=_explanation(samples, label, reason, headroom, thresholds),
-        next_step=_next_step(label, reason, host_bound, _is_sharded(samples)),
+        explanation=explanation(facts),
+        next_step=next_step(facts),
     )
 
 
-def _no_communication(samples: Sequence[Sample], thresholds: Thresholds) -> Verdict:
+def _no_communication(world_size: int | None, host_bound: bool, thresholds: Thresholds) -> Verdict:
+    why, then = nothing_to_hide(world_size)
     return Verdict(
         label=NO_COMMUNICATION,
         reason="no collective ran in the recorded steps",
-        host_bound=_host_bound(samples, thresholds),
+        host_bound=host_bound,
         thresholds=thresholds,
-        explanation="Overlap does not apply: there was nothing to hide. A run with one rank launches no collective.",
-        next_step="record a run with two ranks or more: stepscope run --nproc-per-node 2 SCRIPT",
+        explanation=why,
+        next_step=then,
     )
 
 
-def _inconclusive(gates: Sequence[str], thresholds: Thresholds) -> Verdict:
+def _inconclusive(gates: Sequence[str], host_bound: bool, thresholds: Thresholds) -> Verdict:
     return Verdict(
         label=INCONCLUSIVE,
         reason="; ".join(gates),
-        host_bound=False,
+        host_bound=host_bound,
         thresholds=thresholds,
         explanation="The recording can't carry a verdict; figures that could be measured are given all the same.",
         next_step="record again: stepscope run --nproc-per-node N SCRIPT",
@@ -205,67 +217,6 @@ def _headroom(samples: Sequence[Sample], thresholds: Thresholds) -> float | None
     return low
 
 
-_MEANING = {
-    COMM_BOUND: "waiting for communication takes more than {limit:.0f} % of the step",
-    COMM_SENSITIVE: "communication is hidden now, but there is enough of it that whatever breaks the overlap will show",
-    COMPUTE_BOUND: "communication is small beside compute and hidden",
-}
-_REASONS = {
-    NOT_WAITED_FOR: "Much of it is exposed, yet without any transfer the step would hardly be shorter: it waits for the host "
-    "or for a rank that is late.",
-    "waiting": "Most of it is waiting for a rank that arrives late, not transfer: look for the straggler.",
-    "serialised": "The gradients would fit into backward, but their transfers start too late or run on after it.",
-    "link": "The gradients do not fit into backward: no schedule of these buckets hides them on this link.",
-    "outside backward": "Most of it is collectives that forward or the optimizer launched, with no backward beside them.",
-}
-
-
-def _explanation(
-    samples: Sequence[Sample], label: str, reason: str, headroom: float | None, thresholds: Thresholds
-) -> str:
-    sentences = []
-    if label in _MEANING and reason != NOT_WAITED_FOR:
-        sentences.append(f"{label}: {_MEANING[label].format(limit=100 * thresholds.cost_share)}.")
-    if label == COMM_BOUND or reason == NOT_WAITED_FOR:
-        sentences.append(_REASONS[reason])
-    if headroom is not None:
-        sentences.append(
-            f"The wire may get {headroom:.1f} times slower before the label changes to {COMM_BOUND}."
-        )
-    replayed = all(s.step.replayed_cost is not None for s in samples)
-    sentences.append(_REPLAYED if replayed else _UPPER_BOUND)
-    if len({s.rank for s in samples}) == 1:
-        sentences.append(_ALONE)
-    elif replayed:
-        sentences.append(_WITHOUT_WAITING)
-    if len({(s.window, s.step.window.number) for s in samples}) == 1:
-        sentences.append("One valid step only: no interval can be given.")
-    if _host_bound(samples, thresholds):
-        sentences.append(
-            "The device waits for the host to launch work most of the time, so the exposed share is not the network's "
-            "fault: a faster network would bring little while the host is this slow."
-        )
-    return " ".join(sentences)
-
-
 def _is_sharded(samples: Sequence[Sample]) -> bool:
     """Whether gradients are reduce-scattered unit by unit, as FSDP does, and not in DDP's buckets."""
     return any(op.kind == "reduce_scatter" for s in samples for op, _ in s.step.buckets)
-
-
-def _next_step(label: str, reason: str, host_bound: bool, sharded: bool) -> str:
-    if host_bound:
-        return "reduce launch overhead first (larger batch, fused or compiled kernels, CUDA graphs), then record again"
-    if label == INCONCLUSIVE:
-        return "record more steps: stepscope run --steps 10 SCRIPT"
-    if label != COMM_BOUND:
-        return "keep this audit as a baseline, and audit again after a change of model, ranks or network"
-    if reason == "serialised" and sharded:
-        return "look at FSDP's units and prefetch (set_modules_to_backward_prefetch); on CPU it waits for every collective"
-    return {
-        "serialised": "try a smaller bucket_cap_mb, so that the first bucket leaves while backward still runs",
-        "waiting": "find out what the rank that arrives last does meanwhile: input, longer compute, a synchronisation",
-        "link": "send less: gradient accumulation with no_sync, bfloat16 gradients, or a larger batch per rank",
-    }.get(
-        reason, "look at the collectives listed below: buffers, ZeRO parameters or metrics outside backward"
-    )
