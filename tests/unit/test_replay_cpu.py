@@ -219,11 +219,16 @@ def test_a_host_whose_clock_is_ahead_is_laid_on_the_others_clock(tmp_path: Path,
     assert us(built.cost()) == [1000, 1000]
 
 
-def test_a_workers_event_that_ends_after_the_thread_went_on_was_over_by_then(tmp_path: Path) -> None:
-    """Events end at 9150, 100 after the thread resumed: the transfer was over then, and the wait costs all 3050."""
+@pytest.mark.parametrize("late", [100, 10_000], ids=["a little late", "held up for as long as the step"])
+def test_a_workers_event_that_ends_after_the_thread_went_on_was_over_by_then(
+    tmp_path: Path, late: float
+) -> None:
+    """Events end after 9050, when the thread resumed and DDP's copies began: the transfer was over, the wait costs all 3050."""
     traces = [ddp_step(rank) for rank in range(2)]
     for trace in traces:
-        next(event for event in trace.events if event["name"] == "gloo:all_reduce")["dur"] = 9150 - 4010
+        next(event for event in trace.events if event["name"] == "gloo:all_reduce")["dur"] = (
+            9050 + late - 4010
+        )
     built = graph(tmp_path, *traces)
     assert us(built.replay().wall) == [10150, 10150]
     assert us(built.cost()) == [3050, 3050]
