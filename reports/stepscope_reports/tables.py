@@ -82,7 +82,7 @@ def average(audit: Audit) -> list[Text]:
         ("    hidden by backward", mean.grad_hidden_backward, _overlap(mean, audit)),
         ("    hidden by other compute", mean.grad_hidden_other, share(mean.grad_hidden_other, grad)),
         ("    exposed", mean.grad_exposed, share(mean.grad_exposed, grad)),
-        ("    floor", mean.floor, "no schedule of these buckets hides it"),
+        ("    floor", mean.floor, "these buckets can do no better"),
         ("    excess", mean.excess, "a better schedule could win it back"),
         ("exposed, all communication", mean.exposed, share(mean.exposed, mean.wall) + " of the step"),
         *_exposed_parts(mean.waterfall),

@@ -53,7 +53,7 @@ def test_it_is_refused_in_one_line(
 
 def test_without_a_script_it_says_what_is_required(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--nproc-per-node", "2"]) == 2
-    assert "the following arguments are required: training_script" in capsys.readouterr().err
+    assert "nothing to record: name a SCRIPT, -m MODULE or a WORKLOAD" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], []])

@@ -34,7 +34,7 @@ The average counted step
       hidden by backward          120.0 ms  66.7 %
       hidden by other compute       0.0 ms  0.0 %
       exposed                      60.0 ms  33.3 %
-      floor                        20.0 ms  no schedule of these buckets hides it
+      floor                        20.0 ms  these buckets can do no better
       excess                       40.0 ms  a better schedule could win it back
   exposed, all communication       60.0 ms  15.0 % of the step
   cost of communication            60.0 ms  at most

@@ -198,6 +198,8 @@ def _print_help() -> None:
 
 
 def _refuse(message: str) -> NoReturn:
+    if "training_script" in message:
+        message = "nothing to record: name a SCRIPT, -m MODULE or a WORKLOAD"
     raise InputError(f"{message} (see `stepscope run --help`)")
 
 
