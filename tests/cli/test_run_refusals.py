@@ -16,7 +16,7 @@ WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; from stepscope.cli.mai
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["nothere.py"], "no script 'nothere.py', and no workload of that name; workloads: gpt"),
+        (["nothere.py"], "no script 'nothere.py', and no workload of that name; workloads: gpt, gpt-faults"),
         (["-m", "nothere"], "no module named 'nothere' here or installed; -m takes what `python -m` takes"),
         (["--nope", "gpt"], "unrecognized arguments: --nope (see `stepscope run --help`)"),
         (
