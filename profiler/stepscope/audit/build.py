@@ -30,8 +30,9 @@ from stepscope.stats import median
 from stepscope.trace.recording import Phase, Recording
 from stepscope.units import ns_to_ms
 
-_PRICED_STEPS = 8
-"""Causes are looked for and priced in so many valid steps at most: more take longer and make nothing surer."""
+_REPLAYED_STEPS = 8
+"""Of more valid steps than this, the verdict and the causes take so many, evenly spread: replaying a step takes far longer
+than measuring it, and more of them would hardly make the answer surer. All steps are measured and listed."""
 
 
 def audit(
@@ -47,18 +48,18 @@ def audit(
     thresholds = thresholds or Thresholds()
     pairing = pair(recordings)
     bases = prepare(recordings, pairing)
-    graphs = StepGraphs(recordings, pairing, _communicating(bases))
+    chosen = _chosen_steps(bases)
+    graphs = StepGraphs(recordings, pairing, _communicating(bases, chosen))
     costs = costs_of(graphs)
     parts = [_measure(basis, costs[index]) for index, basis in enumerate(bases)]
+    samples = [sample for sample in _samples(parts) if sample.step.window.number in chosen]
     gates = gates_of(recordings)
     any_comm = any(recording.collectives for recording in recordings)
-    findings = find_causes(_case(recordings, parts, pairing, graphs, thresholds, run))
+    findings = find_causes(Case(recordings, _only(parts, chosen), pairing, graphs, thresholds, run))
     return Audit(
         stepscope=version("stepscope"),
-        verdict=_advised(
-            judge(_samples(parts), gates, any_comm, thresholds, _world_size(recordings)), findings
-        ),
-        ranks=[_rank(basis, steps) for basis, steps in parts],
+        verdict=_advised(judge(samples, gates, any_comm, thresholds, _world_size(recordings)), findings),
+        ranks=[_rank(basis, steps, chosen) for basis, steps in parts],
         collectives=[row for basis, steps in parts for row in collective_rows(basis, steps)],
         buckets=bucket_table(parts),
         stragglers=[_straggler(recordings, late) for late in find_stragglers(pairing.paired)],
@@ -107,36 +108,25 @@ def _advised(verdict: Verdict, findings: Sequence[result.Finding]) -> Verdict:
     return msgspec.structs.replace(verdict, next_step=fix) if fix else verdict
 
 
-def _case(
-    recordings: Sequence[Recording],
-    parts: Sequence[Part],
-    pairing: Pairing,
-    graphs: StepGraphs,
-    thresholds: Thresholds,
-    run: dict[str, Any] | None,
-) -> Case:
-    """The case that detectors get: invalid steps, and of the valid ones a few, evenly spread."""
-    numbers = sorted({s.window.number for basis, steps in parts for s in steps if _valid(basis, s)})
-    spread = np.linspace(0, len(numbers) - 1, min(len(numbers), _PRICED_STEPS)).round().astype(int)
-    chosen = {numbers[place] for place in spread.tolist()}
-    some = [
-        (basis, [s for s in steps if s.window.number in chosen or not _valid(basis, s)])
+def _chosen_steps(bases: Sequence[Basis]) -> set[int]:
+    """The numbers of the steps that the verdict is made from: the valid ones, or some of them evenly spread."""
+    windows = [(basis, window.number) for basis in bases for window in basis.recording.steps.windows]
+    valid = sorted({number for basis, number in windows if number not in basis.invalid})
+    spread = np.linspace(0, len(valid) - 1, min(len(valid), _REPLAYED_STEPS)).round().astype(int)
+    return {valid[place] for place in spread.tolist()}
+
+
+def _communicating(bases: Sequence[Basis], chosen: set[int]) -> list[int]:
+    """Those of the chosen steps in which anything communicated."""
+    return sorted(number for number in chosen if any(basis.ops_of.get(number) for basis in bases))
+
+
+def _only(parts: Sequence[Part], chosen: set[int]) -> list[Part]:
+    """The chosen steps and the invalid ones: some causes are why a step is invalid."""
+    return [
+        (basis, [s for s in steps if s.window.number in chosen or s.window.number in basis.invalid])
         for basis, steps in parts
     ]
-    priced = {number: graphs[number] for number in sorted(chosen) if number in graphs}
-    return Case(recordings, some, pairing, priced, thresholds, run)
-
-
-def _valid(basis: Basis, step: MeasuredStep) -> bool:
-    return step.window.number not in basis.invalid
-
-
-def _communicating(bases: Sequence[Basis]) -> list[int]:
-    """The valid steps of the recordings in which anything communicated."""
-    windows = [(basis, window.number) for basis in bases for window in basis.recording.steps.windows]
-    return sorted(
-        {number for basis, number in windows if number not in basis.invalid and basis.ops_of.get(number)}
-    )
 
 
 def _measure(basis: Basis, costs: Mapping[int, float]) -> Part:
@@ -164,7 +154,7 @@ def _starved_share(basis: Basis, step: MeasuredStep) -> float | None:
     return iv.total(iv.clip(basis.starved, step.window.start, step.window.end)) / step.wall
 
 
-def _rank(basis: Basis, steps: Sequence[MeasuredStep]) -> result.Rank:
+def _rank(basis: Basis, steps: Sequence[MeasuredStep], chosen: set[int]) -> result.Rank:
     recording, header = basis.recording, basis.recording.header
     return result.Rank(
         rank=header.rank,
@@ -176,8 +166,13 @@ def _rank(basis: Basis, steps: Sequence[MeasuredStep]) -> result.Rank:
         source=recording.source,
         start_ns=recording.base_ns,
         totals=_totals(basis),
-        steps=[plain_step(basis, step) for step in steps],
+        steps=[plain_step(basis, step, priced=_is_priced(basis, step, chosen)) for step in steps],
     )
+
+
+def _is_priced(basis: Basis, step: MeasuredStep, chosen: set[int]) -> bool:
+    """Whether what communication cost is known of a step: not of a valid one that was left out of the verdict."""
+    return step.window.number in chosen or step.window.number in basis.invalid
 
 
 def _totals(basis: Basis) -> result.Totals:

@@ -139,8 +139,8 @@ def gradient_totals(step: MeasuredStep) -> result.GradientTotals | None:
     )
 
 
-def plain_step(basis: Basis, step: MeasuredStep) -> result.Step:
-    """A step as it stands in audit.json."""
+def plain_step(basis: Basis, step: MeasuredStep, *, priced: bool) -> result.Step:
+    """A step as it stands in audit.json; priced: whether what communication cost in it is known."""
     recording, window, phases = basis.recording, step.window, len(basis.unions.backward) > 0
     number, overlap = window.number, step.overlap
     busy = iv.clip(basis.busy, window.start, window.end)
@@ -165,7 +165,7 @@ def plain_step(basis: Basis, step: MeasuredStep) -> result.Step:
         host_starved_share=iv.total(starved) / step.wall if recording.device != "cpu" else None,
         grad=gradient_totals(step),
         waterfall=_waterfall(step.parts) if overlap.comm else None,
-        cost_ms=ns_to_ms(step.cost) if overlap.comm else None,
+        cost_ms=ns_to_ms(step.cost) if overlap.comm and priced else None,
         timeline=_timeline(basis, step),
     )
 
