@@ -11,4 +11,5 @@ from stepscope.audit.result import Audit
 
 def render(audit: Audit, stream: TextIO) -> None:
     """Write the audit as indented JSON, keys in the order of the schema, with a newline at the end."""
-    stream.write(msgspec.json.format(msgspec.json.encode(audit), indent=2).decode() + "\n")
+    text = msgspec.json.format(msgspec.json.encode(audit), indent=2)
+    stream.write(text.decode("utf-8", "backslashreplace") + "\n")

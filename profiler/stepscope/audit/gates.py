@@ -32,6 +32,10 @@ def _gate(recording: Recording) -> str | None:
             not comm and _transfers_unrecorded(recording),
             "collectives were launched but the file holds no device activities, so none of their transfers",
         ),
+        (
+            not comm and any(warning.code == "unreadable-events" for warning in recording.warnings),
+            "some events could not be read, and what is left has no collective",
+        ),
         (not len(compute), "no compute was recorded" + (", only communication" if comm else "")),
         (
             bool(comm) and no_launches,

@@ -1,8 +1,9 @@
 """The result of an audit as plain data: what audit.json holds, and all that a report ever sees.
 
-Schema `stepscope.audit/1`. Times in ms (`_ms`), sizes in bytes (`_bytes`), shares from 0 to 1; GB is 1e9 bytes. A
-field that does not apply is absent, never NaN and never a made-up zero. `start_ms`, `launch_ms` and `ready_ms` count from
-the first recorded event of their own rank. The schema only ever grows.
+Schema `stepscope.audit/1`. Times in ms (`_ms`), sizes in bytes (`_bytes`), shares from 0 to 1, but for `comm_share`, which
+passes 1 where communication takes longer than the rest of the step; GB is 1e9 bytes. A field that does not apply is absent,
+never NaN and never a made-up zero. `start_ms`, `launch_ms` and `ready_ms` count from the first recorded event of their own
+rank. The schema only ever grows.
 """
 
 from __future__ import annotations

@@ -131,17 +131,23 @@ def best_schedule(todo: Sequence[Transfer], lanes: int, slowdown: float = 1.0) -
     running: dict[int, float] = {}
     waiting = list(range(len(todo)))
     while waiting or running:
-        if waiting and len(running) < lanes and todo[waiting[0]].ready <= now:
+        if waiting and len(running) < lanes and float(todo[waiting[0]].ready) <= now:
             number = waiting.pop(0)
             running[number] = todo[number].wire * slowdown
             slots[number] = Slot(now, now)
             continue
-        until_ready = todo[waiting[0]].ready - now if waiting and len(running) < lanes else float("inf")
-        until_done = min(running.values()) * len(running) if running else float("inf")
-        share = min(until_ready, until_done) / max(1, len(running))
-        now += min(until_ready, until_done)
+        waits = bool(waiting) and len(running) < lanes
+        until_ready = todo[waiting[0]].ready - now if waits else float("inf")
+        next_over = min(running, key=lambda number: running[number], default=None)
+        until_over = float("inf") if next_over is None else running[next_over] * len(running)
+        passed = min(until_ready, until_over)
+        share = passed / max(1, len(running))
         running = {number: left - share for number, left in running.items()}
-        for number in [number for number, left in running.items() if left <= _NOTHING]:
+        if next_over is None or until_ready < until_over:
+            now = float(todo[waiting[0]].ready)  # not by addition: large times would never get there
+            continue
+        now += passed
+        for number in [n for n, left in running.items() if left <= _NOTHING or n == next_over]:
             del running[number]
             slots[number] = Slot(slots[number].start, now)
     return slots

@@ -26,7 +26,7 @@ import msgspec
 from stepscope.audit.build import audit
 from stepscope.audit.result import Audit, Thresholds, Warning
 from stepscope.cli.arguments import add_output_options, share
-from stepscope.cli.output import STANDARD_OUTPUT, announce, refuse_existing, write_file
+from stepscope.cli.output import STANDARD_OUTPUT, announce, refuse_existing, refuse_same, write_file
 from stepscope.cli.progress import Progress, progress_bar
 from stepscope.errors import GateFailed, InputError
 from stepscope.trace.classify import classify
@@ -91,6 +91,7 @@ def execute(args: argparse.Namespace) -> int:
     render = find_report(args.report)
     kept = _audit_file(args.paths, force=args.force)
     refuse_existing((args.output, args.json, kept), force=args.force)
+    refuse_same((args.output, args.json, kept, *find_traces(args.paths)))
     thresholds = Thresholds(cost_share=args.cost_share_threshold, comm_share=args.comm_share_threshold)
     with progress_bar("auditing") as progress:
         made = audit_paths(args.paths, thresholds, progress)
@@ -149,13 +150,13 @@ def deliver(
     `--json -` takes standard output for itself. data: the report is for a program to read.
     """
     to_json = find_report("json")
+    files = [file for file in (kept, json) if file is not None]
+    for file in files:  # before standard output, which may be full or gone
+        write_file(file, lambda stream: to_json(made, stream))
     if output is not None:
         write_file(output, lambda stream: render(made, stream))
     elif json != STANDARD_OUTPUT:
         render(made, sys.stdout)
-    files = [file for file in (json, kept) if file is not None]
-    for file in files:
-        write_file(file, lambda stream: to_json(made, stream))
     holds_data = json == STANDARD_OUTPUT or (data and output in (None, STANDARD_OUTPUT))
     announce([file for file in (output, *files) if file is not None], stdout_holds_data=holds_data)
 
@@ -186,5 +187,5 @@ def _run_description(paths: Sequence[str]) -> dict[str, Any] | None:
     file = folder / RUN_FILE
     try:
         return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
         raise InputError(f"cannot read {file}: {error}; remove it to audit the traces alone") from error

@@ -36,6 +36,8 @@ examples:
 
 def entry_point() -> int:
     """What the installed script and `python -m stepscope` call."""
+    if sys.stdout is None:  # closed by the caller
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - open for as long as we run
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a name the terminal can't show is no reason to fail
     return main(sys.argv[1:])
@@ -51,12 +53,22 @@ def main(arguments: Sequence[str]) -> int:
         return error.exit_code
     except BrokenPipeError:
         # The reader of our output has gone; Python's own flush at exit must not complain about it again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return BROKEN_PIPE
+    except OSError as error:
+        print("stepscope: error:", error, file=sys.stderr)
+        _drop_output()
+        return StepscopeError.exit_code
     except KeyboardInterrupt:
         print("stepscope: interrupted", file=sys.stderr)
         return INTERRUPTED
     return code
+
+
+def _drop_output() -> None:
+    """Send what is left of the output nowhere, so that the flush at exit does not fail as well."""
+    if (output := sys.__stdout__) is not None and output is sys.stdout:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -30,6 +30,18 @@ def refuse_existing(paths: Iterable[str | Path | None], *, force: bool) -> None:
             raise InputError(f"cannot write {target}: there is no directory {target.parent}; create it first")
 
 
+def refuse_same(paths: Iterable[str | Path | None]) -> None:
+    """Raise InputError where two of the paths, outputs or inputs, are one file: one would be lost."""
+    seen: set[Path] = set()
+    for path in paths:
+        if path is None or path == STANDARD_OUTPUT or (Path(path).exists() and not Path(path).is_file()):
+            continue
+        place = Path(path).resolve()
+        if place in seen:
+            raise InputError(f"{path} is named twice, and one would replace the other; name another file")
+        seen.add(place)
+
+
 def write_file(path: str | Path, write: Callable[[TextIO], None]) -> None:
     """Have `write` fill the file; a reader sees the old file or all of the new one. "-" is standard output."""
     if path == STANDARD_OUTPUT:

@@ -77,10 +77,11 @@ def _backward_over(
     return int(ends.max()) if len(ends) else None
 
 
-def _next_event(timeline: Timeline, window: Window, thread: int, time: int) -> int:
+def _next_event(timeline: Timeline, window: Window, thread: int, time: int) -> int | None:
     events, rows = timeline.trace.events, timeline.of_thread(thread, window)
-    later = np.concatenate((events.start[rows], events.end[rows], [window.end]))
-    return int(later[later > time].min())
+    times = np.concatenate((events.start[rows], events.end[rows], [window.end]))
+    later = times[times > time]
+    return int(later.min()) if len(later) else None
 
 
 def _first_copies(

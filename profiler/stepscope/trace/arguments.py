@@ -34,6 +34,12 @@ def integer(value: object) -> int | None:
     return None
 
 
+def _count(value: object) -> int | None:
+    """The value as a number of things, None where it can't be one."""
+    number = integer(value)
+    return number if number is not None and 0 <= number < 1 << 56 else None
+
+
 def _integers(values: list[Any]) -> NDArray[np.int64]:
     try:
         return np.fromiter(values, np.int64, len(values))
@@ -86,12 +92,12 @@ def comm_arguments(given: Arguments) -> CommArguments:
     """What an event says of its communication; values of an odd type are absent."""
     return CommArguments(
         collective=given.collective,
-        elements_in=integer(given.elements_in),
-        elements_out=integer(given.elements_out),
+        elements_in=_count(given.elements_in),
+        elements_out=_count(given.elements_out),
         dtype=given.dtype,
         group_name=given.group_name,
         group_description=given.group_description,
-        group_size=integer(given.group_size),
+        group_size=_count(given.group_size) or None,
         group_ranks=_ranks(given.group_ranks),
         sequence=integer(given.sequence),
     )

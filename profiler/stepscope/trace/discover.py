@@ -41,6 +41,8 @@ def find_traces(paths: Sequence[str]) -> list[Path]:
 
 
 def _traces_at(given: str) -> list[Path]:
+    if not given:
+        raise InputError("an empty path; name a trace file, a run directory or a glob")
     path = Path(given)
     if path.is_dir():
         return _in_folder(path)

@@ -21,7 +21,9 @@ from stepscope.trace.arguments import (
 )
 from stepscope.trace.columns import Category, CommArguments, Events, Shapes
 from stepscope.trace.rows import Instant, Metadata, RowDecoder, Span
-from stepscope.trace.times import nanoseconds, raw_nanoseconds
+from stepscope.trace.times import LONGEST, nanoseconds, raw_nanoseconds
+
+_MEMCPY = int(Category.MEMCPY)
 
 _DROPPED = 255
 _UNCATEGORISED = 254
@@ -182,10 +184,12 @@ class Gatherer:
         start, readable = (
             raw_nanoseconds(given) if self._decoder.exact_times else nanoseconds(given, exact=True)
         )
+        duration, lasts = nanoseconds([span.dur for span in spans])
+        readable = readable & lasts & (duration <= LONGEST)
         if not readable.all():
             self.gathered.unreadable_events += int((~readable).sum())
-            spans, category, start = list(compress(spans, readable)), category[readable], start[readable]
-        duration, _ = nanoseconds([span.dur for span in spans])
+            spans, category = list(compress(spans, readable)), category[readable]
+            start, duration = start[readable], duration[readable]
         if len(duration) and duration.min() < 0:
             self.gathered.negative_durations += int((duration < 0).sum())
             duration = np.maximum(duration, 0)
@@ -203,16 +207,16 @@ class Gatherer:
             self._communicates.append(text.startswith(_COMMUNICATES))
         category, name = part.columns[:2]
         communicates = np.array(self._communicates, dtype=np.bool_)[name]
-        for row in np.flatnonzero(communicates | ON_DEVICE[category]).tolist():
-            arguments = spans[row].args
-            if arguments is None:
-                continue
-            if arguments.collective is not None:
-                part.comm_arguments[row] = comm_arguments(arguments)
-            if category[row] == Category.MEMCPY and (size := integer(arguments.bytes)) is not None:
+        for row in np.flatnonzero(category == _MEMCPY).tolist():
+            if (args := spans[row].args) is not None and (size := integer(args.bytes)) is not None:
                 part.copied_bytes[row] = size
-            if communicates[row] and (given := shapes(arguments)) is not None:
-                part.shapes[row] = given
+        candidates = np.flatnonzero(communicates | ON_DEVICE[category]).tolist()
+        given = [(row, args) for row in candidates if (args := spans[row].args) is not None]
+        for row, arguments in [(row, args) for row, args in given if args.collective is not None]:
+            part.comm_arguments[row] = comm_arguments(arguments)
+        for row in np.flatnonzero(communicates).tolist():
+            if (args := spans[row].args) is not None and (found := shapes(args)) is not None:
+                part.shapes[row] = found
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,9 @@ from stepscope.trace.columns import Header
 
 _RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:global[-_]?)?(?:rank|worker)[-_=.\[]?(\d+)", re.IGNORECASE)
 
+_MANY_RANKS = 1 << 31
+"""More ranks than this are none: a damaged or foreign file."""
+
 _T = TypeVar("_T")
 
 
@@ -31,10 +34,10 @@ def read_header(parts: Iterable[dict[str, msgspec.Raw]]) -> tuple[Header, int | 
         fields |= part
     run = _field(fields, "distributedInfo", dict[str, msgspec.Raw]) or {}
     devices = _field(fields, "deviceProperties", list[dict[str, Any]]) or []
-    rank = _field(run, "rank", int)
+    rank, world_size = _field(run, "rank", int), _field(run, "world_size", int)
     header = Header(
-        rank=rank if rank is not None and rank >= 0 else None,
-        world_size=_field(run, "world_size", int),
+        rank=rank if rank is not None and 0 <= rank < _MANY_RANKS else None,
+        world_size=world_size if world_size is not None and 0 < world_size <= _MANY_RANKS else None,
         backend=_field(run, "backend", str),
         host=_field(fields, "host_name", str),
         groups=tuple(_field(run, "pg_config", list[dict[str, Any]]) or ()),

@@ -34,7 +34,12 @@ def read(path: Path | str) -> Trace:
     What the reader got past is in `Trace.warnings`. InputError, in one line, where the file cannot be read, is no
     trace, or holds no whole event.
     """
-    return read_in_pieces(Path(path), PIECE_BYTES)
+    if Path(path).is_fifo():
+        raise InputError(f"{path}: a pipe can't be read twice; save the trace to a file first")
+    try:
+        return read_in_pieces(Path(path), PIECE_BYTES)
+    except RecursionError as error:
+        raise InputError(f"{path}: nested too deeply to be a Kineto trace") from error
 
 
 def read_in_pieces(path: Path, piece_bytes: int, *, helper: bool | None = None) -> Trace:

@@ -65,7 +65,7 @@ class Span(msgspec.Struct, gc=False, tag="X", tag_field="ph"):
     pid: int | str | None = None
     tid: int | str | None = None
     ts: Any = ""
-    dur: Number = 0
+    dur: Number = ""
     args: Arguments | None = None
 
 

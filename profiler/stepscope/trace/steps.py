@@ -68,14 +68,21 @@ def _by_profiler_step(trace: Trace) -> Steps | None:
     rows = host.select(trace, lambda name: _profiler_number(name) is not None)
     events = trace.events
     windows: list[Window] = []
+    numbers: set[int] = set()
+    repeated = 0
     for row in rows[np.argsort(events.start[rows], kind="stable")]:
         number = _profiler_number(trace.names[events.name[row]])
         assert number is not None
         start = max(int(events.start[row]), windows[-1].end if windows else 0)
-        if any(w.number == number for w in windows) or events.end[row] <= start:
+        if number in numbers:
+            repeated += 1
+        if number in numbers or events.end[row] <= start:
             continue
+        numbers.add(number)
         windows.append(Window(number, start, int(events.end[row])))
-    return Steps(tuple(windows), "ProfilerStep") if windows else None
+    message = f"{repeated} step marks repeat the number of an earlier step: only the first of each counts"
+    warnings = (TraceWarning("repeated-steps", message),) if repeated else ()
+    return Steps(tuple(windows), "ProfilerStep", warnings) if windows else None
 
 
 def _by_optimizer(trace: Trace) -> Steps | None:

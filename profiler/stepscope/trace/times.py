@@ -15,8 +15,11 @@ Nanoseconds = NDArray[np.int64]
 _EXACT_BELOW = float(1 << 43)
 """A float of microseconds below this (101 days) lies within half a nanosecond of the three decimals it was read from."""
 
-_LARGEST = 9_000_000_000_000_000
-"""Microseconds whose nanoseconds still fit 64 bits; anything beyond is no time."""
+_LARGEST = 4_000_000_000_000_000
+"""Microseconds (127 years) up to which two times' difference and a duration still fit 64 bits of nanoseconds."""
+
+LONGEST = 10**18
+"""Nanoseconds (32 years) beyond which a duration is none."""
 
 _THREE_DECIMALS = re.compile(rb"(?:\d+\.\d{3} )+")
 
