@@ -156,14 +156,14 @@ def test_an_event_without_a_readable_start_is_left_out_and_counted(tmp_path: Pat
 def test_fields_of_an_odd_type_are_taken_as_absent(tmp_path: Path) -> None:
     builder = kernels(2)
     rows = plain_rows(builder.document())
-    builder.events[0] |= {"dur": None, "args": ["odd"]}
+    builder.events[0] |= {"args": ["odd"]}
     builder.events[1]["args"] |= {"stream": 7.5, "correlation": {"odd": 1}, "Collective name": 3}
     builder.events[3]["args"]["dtype"] = 8
     odd: list[Any] = [17, None, "event", [], {"ph": "M", "name": 3, "args": 5}, {"ph": 8}]
     builder.events += odd
     trace = read_text(tmp_path, text_of(builder))
     got = rows_of(trace)
-    assert got[0] == (*rows[0][:3], 0, *rows[0][4:6], -1, *rows[0][7:])
+    assert got[0] == (*rows[0][:6], -1, *rows[0][7:])
     assert got[1] == (*rows[1][:6], -1, *rows[1][7:])
     assert got[2:] == rows[2:]
 
