@@ -20,6 +20,8 @@ from stepscope.trace.columns import Category
 
 _MOST = 0.5
 """A host that launches too slowly starves at least this share of the kernels; one that was held up once, only few."""
+_ENOUGH = 10
+"""Of fewer kernels "most" says nothing: the first one of a step always finds the device idle."""
 _INPUT = re.compile(r"enumerate\(DataLoader\)#.*")
 
 
@@ -36,7 +38,7 @@ class _Starved:
     @property
     def mostly(self) -> bool:
         """Whether the device waits for most of its kernels."""
-        return self.kernels > 0 and self.awaited >= _MOST * self.kernels
+        return self.kernels >= _ENOUGH and self.awaited >= _MOST * self.kernels
 
 
 def detect(case: Case) -> list[Finding]:
