@@ -150,7 +150,7 @@ def deliver(
     `--json -` takes standard output for itself. data: the report is for a program to read.
     """
     to_json = find_report("json")
-    files = [file for file in (kept, json) if file is not None]
+    files = [file for file in (json, kept) if file is not None]
     for file in files:  # before standard output, which may be full or gone
         write_file(file, lambda stream: to_json(made, stream))
     if output is not None:
