@@ -138,18 +138,15 @@ def _copies(trace: Trace, split: _Split, context: HostContext, steps: Steps) -> 
     launches = split.compute_launches
     node = context.accumulate.holding(launches.thread, launches.time)
     inside = np.flatnonzero((node != host.NO_ROW) & launches.known)
+    rows, at = np.unique(node[inside], return_inverse=True)
+    end, launch = np.full(len(rows), NO_TIME), np.full(len(rows), NO_TIME)
+    np.maximum.at(end, at, trace.events.end[split.compute[inside]])
+    np.maximum.at(launch, at, launches.time[inside])
     sizes = _copied_elements(trace, context)
-    ends: dict[int, tuple[int, int]] = {}
-    for k in inside:
-        last = int(trace.events.end[split.compute[k]])
-        previous = ends.get(int(node[k]), (NO_TIME, NO_TIME))
-        ends[int(node[k])] = (max(previous[0], last), max(previous[1], int(launches.time[k])))
-    numbers = steps.of(np.array([launch for _, launch in ends.values()], dtype=np.int64))
-    found = [
-        GradientCopy(launch, end, int(number), sizes.get(row))
-        for (row, (end, launch)), number in zip(ends.items(), numbers, strict=True)
-    ]
-    return tuple(sorted(found, key=lambda copy: copy.launch))
+    found = zip(
+        launch.tolist(), end.tolist(), steps.of(launch).tolist(), map(sizes.get, rows.tolist()), strict=True
+    )
+    return tuple(sorted((GradientCopy(*one) for one in found), key=lambda copy: copy.launch))
 
 
 def _copied_elements(trace: Trace, context: HostContext) -> dict[int, int]:
@@ -281,7 +278,7 @@ def _name_of(trace: Trace, row: int) -> str:
 def _last_backward(trace: Trace, steps: Steps) -> dict[int, int]:
     """For each step, when its last node of backward began on the host."""
     start = trace.events.start[host.select(trace, host.is_evaluate_function)]
-    last: dict[int, int] = {}
-    for number, time in zip(steps.of(start).tolist(), start.tolist(), strict=True):
-        last[number] = max(time, last.get(number, time))
-    return last
+    numbers, at = np.unique(steps.of(start), return_inverse=True)
+    last = np.full(len(numbers), NO_TIME)
+    np.maximum.at(last, at, start)
+    return dict(zip(numbers.tolist(), last.tolist(), strict=True))

@@ -50,10 +50,17 @@ class Events:
     device: NDArray[np.int32]
     stream: NDArray[np.int64]
     end: NDArray[np.int64] = field(init=False)
-    """start + duration; kept, since it is asked for one event at a time too."""
+    """start + duration; kept, as are the next two, since they are asked for again and again."""
+    thread: NDArray[np.int64] = field(init=False)
+    """One number that is equal for events of the same (pid, tid)."""
+    on_host: NDArray[np.int64] = field(init=False)
+    """Places of the operators and annotations, in the order of the file."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "end", self.start + self.duration)
+        object.__setattr__(self, "thread", self.pid * np.int64(1 << 33) + self.tid)
+        host = self.among((Category.CPU_OP, Category.USER_ANNOTATION))
+        object.__setattr__(self, "on_host", np.flatnonzero(host))
 
     def __len__(self) -> int:
         return len(self.start)

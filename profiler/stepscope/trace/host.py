@@ -8,12 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.trace import collectives
-from stepscope.trace.columns import Category, Trace
+from stepscope.trace.columns import Trace
 
 NO_ROW = -1
 """Where no event is meant."""
-
-_HOST = (Category.CPU_OP, Category.USER_ANNOTATION)
 
 
 def is_evaluate_function(name: str) -> bool:
@@ -61,13 +59,13 @@ def is_communication(name: str) -> bool:
 def select(trace: Trace, wanted: Callable[[str], bool]) -> NDArray[np.int64]:
     """Rows of the operators and annotations whose name is wanted, in the order of the file."""
     names = np.fromiter((wanted(name) for name in trace.names), dtype=np.bool_, count=len(trace.names))
-    events = trace.events
-    return np.flatnonzero(events.among(_HOST) & names[events.name])
+    rows = trace.events.on_host
+    return rows[names[trace.events.name[rows]]]
 
 
 def threads_of(trace: Trace) -> NDArray[np.int64]:
     """One number per event that is equal for events of the same (pid, tid)."""
-    return trace.events.pid * np.int64(1 << 33) + trace.events.tid
+    return trace.events.thread
 
 
 class HostSpans:
