@@ -57,6 +57,6 @@ def _describe(example: Round, cap: int) -> Description:
         cause="bucket-too-large",
         confidence="high: each gradient's arrival was recorded; the other buckets' transfers are computed from it",
         evidence=evidence,
-        fix=f"DistributedDataParallel(..., bucket_cap_mb={cap}); compare sizes by measurement: stepscope sweep",
+        fix=f"DistributedDataParallel(..., bucket_cap_mb={cap}); record again and compare",
         reference="https://arxiv.org/abs/2006.15704",
     )

@@ -75,6 +75,6 @@ def _describe(example: Round, link: rebucket.Link, cap: int) -> Description:
             f"a collective takes {milliseconds(link.latency)} whatever it carries, "
             f"and its median bytes {milliseconds(link.per_byte * size)}",
         ],
-        fix=f"DistributedDataParallel(..., bucket_cap_mb={cap}); compare sizes by measurement: stepscope sweep",
+        fix=f"DistributedDataParallel(..., bucket_cap_mb={cap}); record again and compare",
         reference="https://github.com/pytorch/pytorch/issues/118421",
     )
