@@ -24,7 +24,7 @@ _PARTS = {
     "peer_wait_ms": ("waiting for a late rank", "no transfer"),
     "outside_backward_ms": ("outside backward", "forward's and the optimizer's collectives"),
     "host_starved_ms": ("host-starved", "not the network's fault"),
-    "device_blocked_ms": ("device blocked", "the next kernel was launched and waited"),
+    "device_blocked_ms": ("device blocked", "launched, but held back"),
     "late_launch_ms": ("launched late", "the bucket was ready before"),
     "queue_ms": ("queued", "behind other transfers"),
     "tail_ms": ("tail", "the last bucket's own transfer"),

@@ -351,3 +351,17 @@ def test_a_stream_that_knows_only_ascii_gets_a_drawing_in_ascii() -> None:
         "  bucket 1  20.0 MiB                                          ---XXXXXXXXX",
         "  other              -",
     ]
+
+
+def test_every_part_of_the_waterfall_fits_80_columns() -> None:
+    made = sample_audits.comm_bound()
+    parts = Waterfall(**dict.fromkeys(Waterfall.__struct_fields__, 1234.5))
+    ranks = [
+        msgspec.structs.replace(
+            rank, steps=[msgspec.structs.replace(step, waterfall=parts) for step in rank.steps]
+        )
+        for rank in made.ranks
+    ]
+    lines = rendered(msgspec.structs.replace(made, ranks=ranks)).splitlines()
+    assert sum("1,234 ms" in line for line in lines) == len(Waterfall.__struct_fields__)
+    assert max(cell_len(line) for line in lines) <= 80

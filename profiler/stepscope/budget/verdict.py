@@ -54,9 +54,14 @@ def verdict(setting: Setting, ring: Ring) -> Verdict:
     return Verdict(
         label="communication-sensitive",
         reason=f"{where} Overlap can hide most of it, but never the last bucket, and whatever breaks the overlap makes the job "
-        f"communication-bound. Expect {100 * low:.0f} to {100 * high:.0f} % efficiency rather than {100 * ring.ceiling:.0f} %.",
+        f"communication-bound. Expect {_range(low, high)} % efficiency rather than {100 * ring.ceiling:.0f} %.",
         realistic=(low, high),
     )
+
+
+def _range(low: float, high: float) -> str:
+    first, last = f"{100 * low:.0f}", f"{100 * high:.0f}"
+    return f"about {first}" if first == last else f"{first} to {last}"
 
 
 def realistic(compute: Time, ring: Ring) -> tuple[float, float]:
