@@ -22,7 +22,7 @@ NOT_KNOWN = "n/a"
 
 _PARTS = {
     "peer_wait_ms": ("waiting for a late rank", "no transfer"),
-    "outside_backward_ms": ("outside backward", "forward's and the optimizer's collectives"),
+    "outside_backward_ms": ("outside backward", "forward's or the optimizer's"),
     "host_starved_ms": ("host-starved", "not the network's fault"),
     "device_blocked_ms": ("device blocked", "launched, but held back"),
     "late_launch_ms": ("launched late", "the bucket was ready before"),
