@@ -37,14 +37,19 @@ def read(trace: str) -> str:
 def overlap(trace: str) -> str:
     """stepscope: load, and the overlap of communication with compute in every step: what the peers do and no more."""
     from stepscope.audit.basis import prepare
-    from stepscope.audit.step import measure_step
+    from stepscope.audit.overlap import comm_union, measure
     from stepscope.ranks.pairing import pair
     from stepscope.trace.classify import classify
     from stepscope.trace.reader import read
+    from stepscope.trace.recording import Phase
 
     recordings = [classify(read(trace))]
     (basis,) = prepare(recordings, pair(recordings))
-    steps = [measure_step(basis, window).overlap for window in basis.recording.steps.windows]
+    unions = basis.unions
+    steps = [
+        measure(comm_union(ops), unions.phase(step, Phase.BACKWARD), unions.everything)
+        for step, ops in basis.ops_of.items()
+    ]
     return f"comm {sum(o.comm for o in steps) / 1e6:.3f} ms, exposed {sum(o.exposed for o in steps) / 1e6:.3f} ms"
 
 
