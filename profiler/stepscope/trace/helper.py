@@ -22,7 +22,7 @@ from stepscope.trace.rows import RowDecoder
 from stepscope.trace.times import InexactTimes
 
 _LENGTH_BYTES = 8
-_WAITING = 1
+_WAITING = 4
 """Pieces that wait for the helper beside the one on its way."""
 
 
