@@ -20,7 +20,7 @@ from stepscope.audit.gates import gates_of
 from stepscope.audit.overlap import comm_union, measure
 from stepscope.audit.replayed import StepGraphs, costs_of
 from stepscope.audit.result import Audit, Thresholds, Verdict
-from stepscope.audit.step import MeasuredStep, measure_step, plain_step
+from stepscope.audit.step import MeasuredStep, measure_step, plain_step, starved_share
 from stepscope.audit.verdict import Sample, judge
 from stepscope.audit.wording import first_fix
 from stepscope.ranks.clocks import Clock, fit_clocks
@@ -144,14 +144,8 @@ def _samples(parts: Sequence[Part]) -> list[Sample]:
         seen[rank] += 1
         for step in steps:
             if step.window.number not in basis.invalid:
-                samples.append(Sample(rank, window, step, _starved_share(basis, step)))
+                samples.append(Sample(rank, window, step, starved_share(basis, step)))
     return samples
-
-
-def _starved_share(basis: Basis, step: MeasuredStep) -> float | None:
-    if basis.recording.device == "cpu":
-        return None
-    return iv.total(iv.clip(basis.starved, step.window.start, step.window.end)) / step.wall
 
 
 def _rank(basis: Basis, steps: Sequence[MeasuredStep], chosen: set[int]) -> result.Rank:

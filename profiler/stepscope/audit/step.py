@@ -119,6 +119,13 @@ def _starved(basis: Basis, spans: Intervals, backward: Intervals) -> int:
     return iv.total(iv.intersect(iv.clip(spans, int(backward[0, 0]), int(backward[-1, 1])), basis.starved))
 
 
+def starved_share(basis: Basis, step: MeasuredStep) -> float | None:
+    """Share of a step in which the device was idle for want of launches; None on a CPU, which launches to itself."""
+    if basis.recording.device == "cpu":
+        return None
+    return iv.total(iv.clip(basis.starved, step.window.start, step.window.end)) / step.wall
+
+
 def gradient_totals(step: MeasuredStep) -> result.GradientTotals | None:
     """The gradient figures of a step, or None where it reduced none."""
     grad = step.gradient
@@ -141,10 +148,9 @@ def gradient_totals(step: MeasuredStep) -> result.GradientTotals | None:
 
 def plain_step(basis: Basis, step: MeasuredStep, *, priced: bool) -> result.Step:
     """A step as it stands in audit.json; priced: whether what communication cost in it is known."""
-    recording, window, phases = basis.recording, step.window, len(basis.unions.backward) > 0
+    window, phases = step.window, len(basis.unions.backward) > 0
     number, overlap = window.number, step.overlap
     busy = iv.clip(basis.busy, window.start, window.end)
-    starved = iv.clip(basis.starved, window.start, window.end)
     return result.Step(
         step=number,
         valid=number not in basis.invalid,
@@ -162,7 +168,7 @@ def plain_step(basis: Basis, step: MeasuredStep, *, priced: bool) -> result.Step
         collectives=len(basis.ops_of.get(number, ())),
         unknown_phase=0,  # a step is made of what has a launch record
         device_busy_share=iv.total(busy) / step.wall,
-        host_starved_share=iv.total(starved) / step.wall if recording.device != "cpu" else None,
+        host_starved_share=starved_share(basis, step),
         grad=gradient_totals(step),
         waterfall=_waterfall(step.parts) if overlap.comm else None,
         cost_ms=ns_to_ms(step.cost) if overlap.comm and priced else None,

@@ -91,10 +91,11 @@ def execute(args: argparse.Namespace) -> int:
     render = find_report(args.report)
     kept = _audit_file(args.paths, force=args.force)
     refuse_existing((args.output, args.json, kept), force=args.force)
-    refuse_same((args.output, args.json, kept, *find_traces(args.paths)))
+    files = find_traces(args.paths)
+    refuse_same((args.output, args.json, kept, *files))
     thresholds = Thresholds(cost_share=args.cost_share_threshold, comm_share=args.comm_share_threshold)
     with progress_bar("auditing") as progress:
-        made = audit_paths(args.paths, thresholds, progress)
+        made = _audit_files(files, thresholds, progress, _run_description(args.paths))
     deliver(made, render, output=args.output, json=args.json, kept=kept, data=args.report != "terminal")
     hit = [label for label in labels_of(made) if label in args.fail_on]
     if hit:
@@ -110,7 +111,15 @@ def audit_paths(
     Of several files, one that is no trace is left out with a warning. Raises InputError for a path without traces, and
     where no file is left.
     """
-    files = find_traces(paths)
+    return _audit_files(find_traces(paths), thresholds, progress, _run_description(paths))
+
+
+def _audit_files(
+    files: Sequence[Path],
+    thresholds: Thresholds | None,
+    progress: Progress | None,
+    run: dict[str, Any] | None,
+) -> Audit:
     recordings: list[Recording] = []
     unreadable: list[Warning] = []
     for done, file in enumerate(files):
@@ -124,7 +133,7 @@ def audit_paths(
                 raise
     if progress is not None:
         progress(len(files), len(files), "steps")
-    return audit(recordings, thresholds, _run_description(paths), unreadable)
+    return audit(recordings, thresholds, run, unreadable)
 
 
 def find_report(name: str) -> Render:

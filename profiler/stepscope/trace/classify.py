@@ -36,16 +36,16 @@ def classify(trace: Trace) -> Recording:
     device = _device_of(trace)
     split = _split_cpu(trace) if device == "cpu" else _split_device(trace, context)
     steps = find_steps(trace)
-    compute = _work(trace, split, context, steps)
+    sizes = _copied_elements(trace, context)
     return Recording(
         source=trace.source,
         header=trace.header,
         base_ns=trace.base_ns,
         device=device,
         steps=steps,
-        compute=compute,
-        collectives=_collectives(trace, split, context, steps),
-        copies=_copies(trace, split, context, steps),
+        compute=_work(trace, split, context, steps),
+        collectives=_collectives(trace, split, context, steps, sizes),
+        copies=_copies(trace, split, context, steps, sizes),
         **_busy(trace, split, device),
         communication_operators=len(host.select(trace, host.is_communication)),
         unknown_phase=int((~split.compute_launches.known).sum() + (~split.comm_launches.known).sum()),
@@ -133,7 +133,9 @@ def _work(trace: Trace, split: _Split, context: HostContext, steps: Steps) -> Wo
     )
 
 
-def _copies(trace: Trace, split: _Split, context: HostContext, steps: Steps) -> tuple[GradientCopy, ...]:
+def _copies(
+    trace: Trace, split: _Split, context: HostContext, steps: Steps, sizes: dict[int, int]
+) -> tuple[GradientCopy, ...]:
     """What computed inside `AccumulateGrad`'s nodes, one entry a node: the gradient's way into its bucket."""
     launches = split.compute_launches
     node = context.accumulate.holding(launches.thread, launches.time)
@@ -142,7 +144,6 @@ def _copies(trace: Trace, split: _Split, context: HostContext, steps: Steps) -> 
     end, launch = np.full(len(rows), NO_TIME), np.full(len(rows), NO_TIME)
     np.maximum.at(end, at, trace.events.end[split.compute[inside]])
     np.maximum.at(launch, at, launches.time[inside])
-    sizes = _copied_elements(trace, context)
     found = zip(
         launch.tolist(), end.tolist(), steps.of(launch).tolist(), map(sizes.get, rows.tolist()), strict=True
     )
@@ -167,7 +168,9 @@ def _is_accumulate_op(trace: Trace, row: int) -> bool:
     return _name_of(trace, row) == "torch::autograd::AccumulateGrad"
 
 
-def _collectives(trace: Trace, split: _Split, context: HostContext, steps: Steps) -> tuple[CollectiveOp, ...]:
+def _collectives(
+    trace: Trace, split: _Split, context: HostContext, steps: Steps, sizes: dict[int, int]
+) -> tuple[CollectiveOp, ...]:
     launches = split.comm_launches
     phases, numbers = context.phases(launches), steps.of(launches.time)
     params = context.param_comms.holding(launches.thread, launches.time)
@@ -180,7 +183,12 @@ def _collectives(trace: Trace, split: _Split, context: HostContext, steps: Steps
         replace(op, launch=int(launches.time[k]), phase=Phase(phases[k]), step=int(numbers[k]))
         for k, op in enumerate(plain)
     ]
-    return tuple(sorted(_with_roles(trace, placed, launches, context, steps), key=lambda op: op.start))
+    return tuple(
+        sorted(
+            _with_roles(trace, placed, launches, context, steps, frozenset(sizes.values())),
+            key=lambda op: op.start,
+        )
+    )
 
 
 def _describe(trace: Trace, row: int, operator: int, annotation: int, params: int) -> CollectiveOp:
@@ -238,7 +246,12 @@ def _shape_dtype(trace: Trace, rows: tuple[int, ...]) -> collectives.Dtype | Non
 
 
 def _with_roles(
-    trace: Trace, ops: list[CollectiveOp], launches: Launches, context: HostContext, steps: Steps
+    trace: Trace,
+    ops: list[CollectiveOp],
+    launches: Launches,
+    context: HostContext,
+    steps: Steps,
+    gradient_sizes: frozenset[int],
 ) -> list[CollectiveOp]:
     last_node = _last_backward(trace, steps)
     held = {
@@ -264,9 +277,8 @@ def _with_roles(
         for k, op in enumerate(ops)
     ]
     reducing = {op.step for op, c in zip(ops, circumstances, strict=True) if roles.is_reducer_traffic(c)}
-    sizes = frozenset(_copied_elements(trace, context).values())
     return [
-        replace(op, role=roles.role_of(c, op.step in reducing, sizes))
+        replace(op, role=roles.role_of(c, op.step in reducing, gradient_sizes))
         for op, c in zip(ops, circumstances, strict=True)
     ]
 

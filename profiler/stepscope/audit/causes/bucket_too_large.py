@@ -22,16 +22,8 @@ _DEFAULT_CAP = 25 * rebucket.MIB
 
 def detect(case: Case) -> list[Finding]:
     """One finding, if smaller buckets would bring anything."""
-    chosen = rebucket.choose(case, _with_few_buckets)
-    link = rebucket.link_of(case) if chosen else None
-    cap = rebucket.best_cap(case, chosen, link) if link is not None else None
-    if link is None or cap is None:
-        return []
-    price = case.price(
-        lambda graph: rebucket.rebucketed(graph, chosen.get(graph.step, []), link, cap * rebucket.MIB)
-    )
-    example = next(iter(chosen.values()))[0]
-    return priced(case, price, _describe(example, cap))
+    found = rebucket.recut(case, _with_few_buckets)
+    return priced(case, found.price, _describe(found.example, found.cap)) if found else []
 
 
 def _with_few_buckets(one: RankStep) -> Round | None:

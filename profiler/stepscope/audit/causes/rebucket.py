@@ -12,7 +12,7 @@ from itertools import accumulate, combinations, groupby
 
 import numpy as np
 
-from stepscope.audit.case import Case, RankStep
+from stepscope.audit.case import Case, Price, RankStep
 from stepscope.audit.causes.finding import in_step
 from stepscope.audit.causes.rounds import Gradient, Round
 from stepscope.audit.schedule import Transfer
@@ -185,3 +185,24 @@ def rebucketed(graph: StepGraph, rounds: Sequence[Round], link: Link, cap: float
     """A step with some rounds' gradients in buckets of a cap in bytes, in order of arrival."""
     work = works(graph)
     return together([relaunched(round_, work, pieces(round_, work, link, cap)) for round_ in rounds])
+
+
+@dataclass(frozen=True, slots=True)
+class Recut:
+    """The best cap for some rounds of gradients, and what it would bring."""
+
+    example: Round
+    cap: int
+    """MiB."""
+    price: Price | None
+
+
+def recut(case: Case, wanted: Callable[[RankStep], Round | None]) -> Recut | None:
+    """The rounds that `wanted` picks, cut by the best cap; None where there are none or no cap is better."""
+    chosen = choose(case, wanted)
+    link = link_of(case) if chosen else None
+    cap = best_cap(case, chosen, link) if link is not None else None
+    if link is None or cap is None:
+        return None
+    price = case.price(lambda graph: rebucketed(graph, chosen.get(graph.step, []), link, cap * MIB))
+    return Recut(next(iter(chosen.values()))[0], cap, price)

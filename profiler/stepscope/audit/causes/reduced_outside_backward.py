@@ -16,15 +16,8 @@ from stepscope.trace.recording import Phase
 
 def detect(case: Case) -> list[Finding]:
     """One finding, if gradients were reduced after backward and buckets within it would have hidden some."""
-    chosen = rebucket.choose(case, _after_backward)
-    link = rebucket.link_of(case) if chosen else None
-    cap = rebucket.best_cap(case, chosen, link) if link is not None else None
-    if link is None or cap is None:
-        return []
-    price = case.price(
-        lambda graph: rebucket.rebucketed(graph, chosen.get(graph.step, []), link, cap * rebucket.MIB)
-    )
-    return priced(case, price, _describe(next(iter(chosen.values()))[0], cap))
+    found = rebucket.recut(case, _after_backward)
+    return priced(case, found.price, _describe(found.example, found.cap)) if found else []
 
 
 def _after_backward(one: RankStep) -> Round | None:
