@@ -113,7 +113,7 @@ def without_reads(recordings: list[Recording], step: int) -> Change:
     for index, recording in enumerate(recordings):
         trace, events = recording.trace, recording.trace.events
         window = next(window for window in recording.steps.windows if window.number == step)
-        threads = host.threads_of(trace)
+        threads = trace.events.thread
         reads = host.select(trace, lambda name: name == "aten::item")
         reads = reads[(events.start[reads] >= window.start) & (events.start[reads] < window.end)][:-1]
         for read_row in reads.tolist():

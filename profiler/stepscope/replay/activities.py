@@ -49,7 +49,7 @@ class Activities:
             stream=events.stream[rows] + (events.device[rows].astype(np.int64) + 1) * (1 << 20),
             call=call,
             launch=np.where(call != host.NO_ROW, events.start[call], NO_TIME),
-            thread=host.threads_of(trace)[call],
+            thread=trace.events.thread[call],
             mine=np.zeros(len(rows), dtype=np.bool_),
         )
 

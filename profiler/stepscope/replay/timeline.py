@@ -39,7 +39,7 @@ class Timeline:
     @cached_property
     def threads(self) -> NDArray[np.int64]:
         """One number per event that is equal for events of the same thread."""
-        return host.threads_of(self.trace)
+        return self.trace.events.thread
 
     @cached_property
     def evaluates(self) -> NDArray[np.int64]:

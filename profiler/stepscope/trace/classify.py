@@ -108,7 +108,7 @@ def _split_cpu(trace: Trace) -> _Split:
     spans = gloo.spans(trace)
     operators = gloo.launch_rows(trace, spans)
     compute = gloo.compute_rows(trace, spans)
-    threads, start = host.threads_of(trace), trace.events.start
+    threads, start = trace.events.thread, trace.events.start
     launched = operators != host.NO_ROW
     return _Split(
         compute=compute,
@@ -155,7 +155,7 @@ def _copied_elements(trace: Trace, context: HostContext) -> dict[int, int]:
     rows = np.array([row for row in trace.shapes if _is_accumulate_op(trace, row)], dtype=np.int64)
     if not len(rows):
         return {}
-    node = context.accumulate.holding(host.threads_of(trace)[rows], trace.events.start[rows])
+    node = context.accumulate.holding(trace.events.thread[rows], trace.events.start[rows])
     sizes = {}
     for row, holder in zip(rows, node, strict=True):
         elements = gloo.total_elements(trace.shapes[int(row)])

@@ -38,7 +38,7 @@ def spans(trace: Trace) -> NDArray[np.int64]:
 
 def compute_rows(trace: Trace, gloo_rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Rows of the operators that compute, on every thread but gloo's own."""
-    threads = host.threads_of(trace)
+    threads = trace.events.thread
     workers = set(threads[gloo_rows].tolist())
     rows = host.select(trace, is_compute)
     return rows[~np.isin(threads[rows], list(workers))] if workers else rows

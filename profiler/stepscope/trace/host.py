@@ -63,16 +63,11 @@ def select(trace: Trace, wanted: Callable[[str], bool]) -> NDArray[np.int64]:
     return rows[names[trace.events.name[rows]]]
 
 
-def threads_of(trace: Trace) -> NDArray[np.int64]:
-    """One number per event that is equal for events of the same (pid, tid)."""
-    return trace.events.thread
-
-
 class HostSpans:
     """The outermost of some rows' spans on every thread; outermost spans of a thread do not overlap."""
 
     def __init__(self, trace: Trace, rows: NDArray[np.int64]) -> None:
-        thread = threads_of(trace)[rows]
+        thread = trace.events.thread[rows]
         start, end = trace.events.start[rows], trace.events.end[rows]
         self._threads: dict[int, tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = {}
         for one in np.unique(thread):

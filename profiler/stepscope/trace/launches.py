@@ -37,7 +37,7 @@ def device_launches(trace: Trace, rows: NDArray[np.int64]) -> Launches:
     index = np.minimum(np.searchsorted(events.correlation[calls], wanted), len(calls) - 1)
     call = calls[index]
     found = (events.correlation[call] == wanted) & (wanted != NO_ID)
-    thread = np.where(found, host.threads_of(trace)[call], 0)
+    thread = np.where(found, trace.events.thread[call], 0)
     return Launches(thread, np.where(found, events.start[call], NO_TIME))
 
 
@@ -94,7 +94,7 @@ class HostContext:
         """Whether a tensor operator stands between each launch and its communication operator."""
         events = self._trace.events
         tensor = host.select(self._trace, lambda name: name.startswith("aten::"))
-        threads = host.threads_of(self._trace)[tensor]
+        threads = self._trace.events.thread[tensor]
         inner = tensor[self.communication.holding(threads, events.start[tensor]) != host.NO_ROW]
         held = host.HostSpans(self._trace, inner).holding(launches.thread, launches.time)
         inside: NDArray[np.bool_] = (held != host.NO_ROW) & (events.start[held] >= events.start[operator])

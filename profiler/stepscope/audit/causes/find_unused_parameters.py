@@ -17,7 +17,6 @@ from stepscope.audit.causes.unused import SEARCH, searches_unused, unused_maps
 from stepscope.audit.result import Finding
 from stepscope.replay.change import Change, Segment
 from stepscope.replay.graph import StepGraph
-from stepscope.trace import host
 
 
 def detect(case: Case) -> list[Finding]:
@@ -50,7 +49,7 @@ def _without(case: Case, graph: StepGraph, link: rebucket.Link | None) -> Change
 
 def _searches(one: RankStep) -> list[Segment]:
     trace = one.recording.trace
-    threads = host.threads_of(trace)
+    threads = trace.events.thread
     return [
         Segment(one.index, int(threads[row]), int(trace.events.start[row]), int(trace.events.end[row]))
         for row in host_rows(one, SEARCH)

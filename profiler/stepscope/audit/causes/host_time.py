@@ -90,7 +90,7 @@ def thread_of(one: RankStep) -> int | None:
 def around(one: RankStep, stretch: Stretch) -> str:
     """The innermost recorded event that a stretch lies in, and the one that ended before it."""
     trace, events = one.recording.trace, one.recording.trace.events
-    mine = host.threads_of(trace) == thread_of(one)
+    mine = trace.events.thread == thread_of(one)
     holding = np.flatnonzero(mine & (events.start <= stretch.start) & (events.end >= stretch.end))
     ended = np.flatnonzero(
         mine & (events.end <= stretch.start) & (events.end > stretch.start - stretch.length)

@@ -90,7 +90,7 @@ def _starved(view: DeviceView) -> _Starved:
 def _host_time(view: DeviceView) -> list[Segment]:
     """All that the host's threads do in the step, waiting for input left out: that is no launching."""
     trace, events, window = view.trace, view.trace.events, view.one.step.window
-    threads = host.threads_of(trace)
+    threads = trace.events.thread
     span = iv.union(np.array([window.start]), np.array([window.end]))
     rows = host.select(trace, lambda name: _INPUT.fullmatch(name) is not None)
     working = np.isin(events.category, (Category.CPU_OP, Category.RUNTIME))

@@ -92,7 +92,7 @@ def all_reads(case: Case, graph: StepGraph) -> list[Read]:
 
 def _reads(view: DeviceView) -> list[Read]:
     trace, events = view.trace, view.trace.events
-    threads = host.threads_of(trace)
+    threads = trace.events.thread
     place = _Places(view)
     found: dict[int, Read] = {}
     for call, copy in _waits(view):
@@ -151,7 +151,7 @@ def _just_copied(view: DeviceView, copies: NDArray[np.int64], call: int) -> int 
     """The copy that a call's thread launched last, if it launched nothing after it."""
     a, trace = view.activities, view.trace
     mine = np.flatnonzero(
-        a.mine & (a.thread == host.threads_of(trace)[call]) & (a.launch < trace.events.start[call])
+        a.mine & (a.thread == trace.events.thread[call]) & (a.launch < trace.events.start[call])
     )
     last = int(mine[np.argmax(a.launch[mine])]) if len(mine) else -1
     return last if last in copies else None
@@ -174,7 +174,7 @@ class _Places:
         self._trace = trace
         kinds = np.isin(events.category, (Category.CPU_OP, Category.USER_ANNOTATION))
         self._rows = np.flatnonzero(kinds & (events.end > window.start) & (events.start < window.end))
-        self._threads = host.threads_of(trace)[self._rows]
+        self._threads = trace.events.thread[self._rows]
         self._start, self._end = events.start[self._rows], events.end[self._rows]
         names = events.name[self._rows]
         evaluates = np.array([host.is_evaluate_function(name) for name in trace.names], dtype=np.bool_)

@@ -75,7 +75,7 @@ def _waits_between(view: DeviceView, collective: int, kernel: int) -> bool:
     thread = int(a.thread[kernel])
     between = (events.category == Category.RUNTIME) & np.isin(events.name, names)
     between &= (events.start > a.launch[collective]) & (events.start < a.launch[kernel])
-    rows = np.flatnonzero(between & (host.threads_of(trace) == thread))
+    rows = np.flatnonzero(between & (trace.events.thread == thread))
     operators = host.HostSpans(trace, host.select(trace, host.is_communication))
     held = operators.holding(np.full(len(rows), thread), events.start[rows])
     return bool((held == host.NO_ROW).any())
