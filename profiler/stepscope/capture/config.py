@@ -28,6 +28,8 @@ class CaptureConfig(msgspec.Struct, frozen=True, kw_only=True):
     module: bool = False
     """The script is the name of a module, as with `python -m`."""
     expects_manual_steps: bool = False
+    bucket_cap_mb: float | None = None
+    """The cap that DDP modules get, in place of what the script asks for; None leaves that alone."""
 
     def encoded(self) -> str:
         """The text for the environment variable."""

@@ -60,10 +60,11 @@ def launch(
     fabric: Fabric | None = None,
     *,
     stdout: int | None = None,
+    stderr: int | None = None,
 ) -> LaunchStatus:
     """Record the ranks of this node to their end: `start` with the worker that records."""
     told = {capture_config.VARIABLE: config.encoded()}
-    return start(arguments, "worker.py", {**environment, **told}, watch, fabric, stdout=stdout)
+    return start(arguments, "worker.py", {**environment, **told}, watch, fabric, stdout=stdout, stderr=stderr)
 
 
 def start(
@@ -74,12 +75,13 @@ def start(
     fabric: Fabric | None = None,
     *,
     stdout: int | None = None,
+    stderr: int | None = None,
 ) -> LaunchStatus:
-    """Run the ranks of this node to their end; `watch` is called now and then meanwhile.
+    """Run the ranks of this node to their end; `watch` is called now and then meanwhile, and ends them if it raises.
 
     `arguments` are torchrun's, parsed; its script is replaced by `worker`, a file of this folder. SIGINT, SIGTERM and SIGHUP go
-    to torchrun, which ends its ranks; a second one kills them all. With a fabric each rank runs at its place in it. `stdout` is
-    the file descriptor that the ranks get as standard output, if not ours.
+    to torchrun, which ends its ranks; a second one kills them all. With a fabric each rank runs at its place in it. `stdout` and
+    `stderr` are the file descriptors that the ranks get as standard output and error, if not ours.
     """
     script = str(arguments["training_script"])
     ours = {
@@ -102,9 +104,10 @@ def start(
                     CPP_LOG_LEVEL.name: "FATAL",
                 },
                 stdout=stdout,
+                stderr=stderr,
                 process_group=0,  # a Ctrl-C reaches the ranks once, through us, not twice
             )
-        with _forwarding(child) as forwarded:
+        with _forwarding(child) as forwarded, _ending(child):
             while child.poll() is None:
                 time.sleep(POLL_SECONDS)
                 watch()
@@ -116,12 +119,23 @@ def start(
 
 
 @contextmanager
+def _ending(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Leaves no process behind, however the block ends; killed, torchrun takes its ranks with it: see orphans.py."""
+    try:
+        yield
+    finally:
+        if child.poll() is None:
+            child.kill()
+        child.wait()
+
+
+@contextmanager
 def _forwarding(child: subprocess.Popen[bytes]) -> Iterator[list[signal.Signals]]:
     """Yields the signals that have come so far."""
     forwarded: list[signal.Signals] = []
 
     def forward(number: int, _frame: FrameType | None) -> None:
-        # torchrun, told once, ends its ranks and waits for them. Killed, it takes them with it: see orphans.py.
+        # torchrun, told once, ends its ranks and waits for them
         child.send_signal(signal.SIGKILL if forwarded else number)
         forwarded.append(signal.Signals(number))
 

@@ -96,6 +96,7 @@ def _run(command: Command, ranks: Sequence[RankMetadata], exit_codes: Mapping[in
         skipped_by_grad_scaler=source.skipped_by_grad_scaler,
         profiler_cost=profiler_cost(time for rank in ranks for time in rank.step_times),
         ddp=source.ddp,
+        replaced_bucket_caps_mb=source.replaced_bucket_caps_mb,
         fsdp=source.fsdp,
         ranks=[
             *(_record(rank, exit_codes.get(rank.rank)) for rank in ranks),

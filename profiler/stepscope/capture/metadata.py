@@ -116,6 +116,7 @@ class RankMetadata(msgspec.Struct, frozen=True, kw_only=True):
     """Steps that a GradScaler left out because of infinities; they count as training steps."""
     step_times: list[StepTime] = []
     ddp: list[DdpModule] = []
+    replaced_bucket_caps_mb: list[float] = []
     fsdp: list[FsdpModule] = []
     versions: dict[str, str] = {}
     environment: dict[str, str] = {}
@@ -172,6 +173,8 @@ class RunMetadata(msgspec.Struct, frozen=True, kw_only=True):
     profiler_cost: ProfilerCost | None = None
     """Over the steps of all ranks."""
     ddp: list[DdpModule] = []
+    replaced_bucket_caps_mb: list[float] = []
+    """What the script's DDP modules asked for, where the launcher had another cap set: see `stepscope sweep`."""
     fsdp: list[FsdpModule] = []
     ranks: list[RankRecord]
 

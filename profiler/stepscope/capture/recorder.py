@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from stepscope.capture import settings
+from stepscope.capture.bucket_cap import BucketCapOverride
 from stepscope.capture.clock import StepClock
 from stepscope.capture.config import TIMED_AFTER, CaptureConfig
 from stepscope.capture.hooks import StepHooks
@@ -75,6 +76,7 @@ class Recorder:
         self._others = OtherProfilers(self._yield_to_other)
         self._hooks = StepHooks(self.optimizer_stepped)
         self._modules = ModuleWatch()
+        self._bucket_cap = None if config.bucket_cap_mb is None else BucketCapOverride(config.bucket_cap_mb)
         self._guard = TerminationGuard(self.finish)
         self._identity = settings.identity(None)
 
@@ -90,6 +92,8 @@ class Recorder:
             TRACE_FILE.format(rank=self._identity.rank, nanoseconds="*")
         ):
             earlier.unlink()
+        if self._bucket_cap is not None:
+            self._bucket_cap.install()
         self._hooks.install()
         self._others.install()
         self._modules.install()
@@ -289,6 +293,7 @@ class Recorder:
                 skipped_by_grad_scaler=self._skipped,
                 step_times=kept.times if kept is not None else [],
                 ddp=self._modules.ddp,
+                replaced_bucket_caps_mb=self._bucket_cap.replaced if self._bucket_cap is not None else [],
                 fsdp=self._modules.fsdp,
                 versions=settings.versions(),
                 environment=settings.environment(),
