@@ -95,6 +95,20 @@ class Network:
             row=np.concatenate((self.row, none)),
         )
 
+    def with_points(self, more: list[tuple[int, int, int, float, bool]]) -> Network:
+        """A copy with further points (time, owner, lane, work, shared), which for the time being have no edges."""
+        if not more:
+            return self
+        time, owner, lane, work, shared = zip(*more, strict=True)
+        none, nothing = (NO_EVENT,) * len(more), (0,) * len(more)
+        columns: dict[str, tuple[object, ...]] = {"time": time, "residual": nothing, "point_owner": owner}
+        columns |= {"lane": lane, "work": work, "shared": shared, "context": nothing, "collective": none}
+        made = {
+            name: np.concatenate((getattr(self, name), np.array(column, dtype=getattr(self, name).dtype)))
+            for name, column in columns.items()
+        }
+        return replace(self, **made)
+
     def without_edges(self, dropped: NDArray[np.bool_]) -> Network:
         """A copy without the edges that a mask selects."""
         keep = ~dropped

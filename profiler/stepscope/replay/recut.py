@@ -1,0 +1,215 @@
+"""A step whose gradients were reduced in other buckets: the recorded collectives go, new ones come in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.replay.joined import Key
+from stepscope.replay.network import NO_EVENT, Edge, Network
+from stepscope.replay.streams import arrivals
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One rank's part in a bucket; ns on its recording's clock.
+
+    launched: when its host launches the bucket. ready: when the device has the last gradient; None on a CPU.
+    needed: when the rank first needs the bucket; what comes from then on waits for it.
+    """
+
+    launched: int
+    ready: int | None
+    needed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A bucket reduced by all ranks that have a part in it, by recording index; transfer: ns if it has the link alone."""
+
+    transfer: float
+    parts: Mapping[int, Part]
+
+
+@dataclass(frozen=True, slots=True)
+class Recut:
+    """One backward's buckets, in launch order, in the place of the collectives `replaced`.
+
+    lanes: how many run at once on a rank; several share one link equally.
+    """
+
+    replaced: frozenset[Key]
+    buckets: tuple[Bucket, ...]
+    lanes: int = 1
+
+
+def recut(
+    network: Network, wanted: Sequence[Recut], numbers: Mapping[Key, int], shifts: Mapping[int, int]
+) -> tuple[Network, list[list[int]]]:
+    """The network with other buckets, and for each recut the points at which its buckets' transfers are over.
+
+    numbers: of each collective. shifts: what to add to a recording's times to have them on the network's clock.
+    """
+    points: list[list[int]] = []
+    for one in wanted:
+        places = _places(network, one)
+        network = _without(network, one.replaced, numbers)
+        drawing = _Drawing(network, places, shifts)
+        points.append(drawing.draw(one))
+        network = drawing.network()
+    return network, points
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where one rank's buckets come from and go to: the launching thread, and the stream of the data on a device."""
+
+    thread: int
+    stream: int | None
+
+
+def _places(network: Network, one: Recut) -> dict[int, _Place]:
+    found: dict[int, _Place] = {}
+    lanes = {kind: _source_lanes(network, one.replaced, kind) for kind in (Edge.LAUNCH, Edge.READY)}
+    for owner, thread in lanes[Edge.LAUNCH].items():
+        found[owner] = _Place(thread, lanes[Edge.READY].get(owner))
+    return found
+
+
+def _source_lanes(network: Network, about: frozenset[Key], kind: Edge) -> dict[int, int]:
+    """By recording, the thread or stream that an edge of a kind about some collectives comes from."""
+    found: dict[int, int] = {}
+    for edge in np.flatnonzero(network.kind == kind).tolist():
+        key = int(network.owner[edge]), int(network.row[edge])
+        if key in about:
+            found[key[0]] = int(network.lane[network.source[edge]])
+    return found
+
+
+def _without(network: Network, replaced: frozenset[Key], numbers: Mapping[Key, int]) -> Network:
+    """The network in which some collectives take no time, nothing waits for them, and they keep nothing else waiting."""
+    keys = zip(network.owner.tolist(), network.row.tolist(), strict=True)
+    about = np.fromiter((key in replaced for key in keys), np.bool_, len(network.owner))
+    leaves = np.isin(network.kind, (Edge.LEAVE,)) & about
+    begins = (network.kind == Edge.ARRIVAL) & about
+    of_stream = (network.kind == Edge.STREAM) & (
+        np.isin(network.source, network.target[leaves]) | np.isin(network.target, network.source[begins])
+    )
+    gone = [numbers[key] for key in replaced if key in numbers]
+    return replace(
+        network,
+        work=np.where(np.isin(network.collective, gone), 0.0, network.work),
+        lag=np.where(leaves, 0, network.lag),
+    ).without_edges(of_stream | (about & np.isin(network.kind, (Edge.WAIT, Edge.BLOCK))))
+
+
+class _Drawing:
+    """Points and edges of new buckets, to be added to a network."""
+
+    def __init__(self, network: Network, places: Mapping[int, _Place], shifts: Mapping[int, int]) -> None:
+        self._network, self._places, self._shifts = network, places, shifts
+        self._on: dict[tuple[int, int], NDArray[np.int64]] = {}
+        self._points: list[tuple[int, int, int, float, bool]] = []
+        self._edges: list[tuple[int, int, int, Edge]] = []
+        self._put_in: dict[int, list[tuple[int, int]]] = {}
+        """By a thread's point, those that were put in after it, with the lag since."""
+
+    def network(self) -> Network:
+        """The network with all that was drawn."""
+        return self._network.with_points(self._points).with_edges(self._edges)
+
+    def draw(self, one: Recut) -> list[int]:
+        """Returns the point at which each bucket's transfer is over."""
+        needs = {owner: self._needs(owner, one.buckets) for owner in self._places}
+        over: list[int] = []
+        for place, bucket in enumerate(one.buckets):
+            before = over[place - one.lanes] if place >= one.lanes else None
+            parts = {owner: part for owner, part in bucket.parts.items() if owner in self._places}
+            begun = [self._arrival(owner, part) for owner, part in parts.items()]
+            last = max(self._time(point) for point in begun)
+            over.append(self._point(last, min(parts), work=bucket.transfer, shared=one.lanes > 1))
+            self._edges += [(point, over[-1], 0, Edge.ARRIVAL) for point in begun]
+            self._edges += [(before, point, 0, Edge.STREAM) for point in begun if before is not None]
+            waiting = (needs[owner].get(part.needed) for owner, part in parts.items())
+            self._edges += [(over[-1], point, 0, Edge.BLOCK) for point in waiting if point is not None]
+        return over
+
+    def _arrival(self, owner: int, part: Part) -> int:
+        """A rank's arrival at a bucket: after its launch, and on a device after the data too."""
+        place, shift = self._places[owner], self._shifts[owner]
+        moments = [(part.launched + shift, place.thread, Edge.LAUNCH)]
+        if part.ready is not None and place.stream is not None:
+            moments.append((part.ready + shift, place.stream, Edge.READY))
+        arrival = self._point(max(moment for moment, _, _ in moments), owner)
+        for moment, lane, kind in moments:
+            anchor = self._last(owner, lane, moment)
+            if anchor is not None:
+                self._edges.append((anchor, arrival, moment - self._time(anchor), kind))
+        return arrival
+
+    def _needs(self, owner: int, buckets: Sequence[Bucket]) -> dict[int, int]:
+        """By the moment at which a rank needs buckets, the point that they hold up.
+
+        On a device that is where the next activity of the data's stream begins; on a CPU a point of the thread.
+        """
+        place, shift = self._places[owner], self._shifts[owner]
+        moments = sorted({bucket.parts[owner].needed for bucket in buckets if owner in bucket.parts})
+        if place.stream is None:
+            return {moment: self._in_program(owner, place.thread, moment + shift) for moment in moments}
+        starts = self._starts(owner, place.stream)
+        found = np.searchsorted(self._network.time[starts], np.array(moments) + shift)
+        return {
+            moment: int(starts[k])
+            for moment, k in zip(moments, found.tolist(), strict=True)
+            if k < len(starts)
+        }
+
+    def _starts(self, owner: int, stream: int) -> NDArray[np.int64]:
+        """Where the activities of a stream begin, in order."""
+        begun = [
+            point
+            for (whose, _), point in arrivals(self._network).items()
+            if whose == owner and self._network.lane[point] == stream
+        ]
+        return np.array(sorted(begun, key=self._time), dtype=np.int64)
+
+    def _in_program(self, owner: int, thread: int, moment: int) -> int:
+        """A new point in a thread's program order, after those that were put in before it."""
+        point = self._point(moment, owner, thread)
+        before = self._last(owner, thread, moment)
+        if before is None:
+            return point
+        passed = moment - self._time(before)
+        network = self._network
+        following = np.flatnonzero((network.source == before) & (network.kind == Edge.ORDER))
+        put_in = self._put_in.setdefault(before, [])
+        for edge in following.tolist():
+            lag = int(network.lag[edge])
+            passed = min(passed, lag)
+            self._edges.append((point, int(network.target[edge]), lag - passed, Edge.ORDER))
+        self._edges.append((before, point, passed, Edge.ORDER))
+        self._edges += [(other, point, passed - lag, Edge.ORDER) for other, lag in put_in]
+        put_in.append((point, passed))
+        return point
+
+    def _last(self, owner: int, lane: int, moment: int) -> int | None:
+        """The last point of a thread or stream no later than a moment."""
+        if (owner, lane) not in self._on:
+            here = np.flatnonzero((self._network.point_owner == owner) & (self._network.lane == lane))
+            self._on[owner, lane] = here[np.argsort(self._network.time[here], kind="stable")]
+        there = self._on[owner, lane]
+        place = int(np.searchsorted(self._network.time[there], moment, side="right")) - 1
+        return int(there[place]) if place >= 0 else None
+
+    def _time(self, point: int) -> int:
+        count = len(self._network.time)
+        return int(self._network.time[point]) if point < count else self._points[point - count][0]
+
+    def _point(
+        self, time: int, owner: int, lane: int = NO_EVENT, *, work: float = 0.0, shared: bool = False
+    ) -> int:
+        self._points.append((time, owner, lane, work, shared))
+        return len(self._network.time) + len(self._points) - 1
