@@ -20,6 +20,7 @@ from stepscope.audit.gates import gates_of
 from stepscope.audit.overlap import comm_union, measure
 from stepscope.audit.replayed import StepGraphs, costs_of
 from stepscope.audit.result import Audit, Thresholds, Verdict
+from stepscope.audit.ring import ring_models
 from stepscope.audit.step import MeasuredStep, measure_step, plain_step, starved_share
 from stepscope.audit.verdict import Sample, judge
 from stepscope.audit.wording import first_fix
@@ -55,15 +56,17 @@ def audit(
     samples = [sample for sample in _samples(parts) if sample.step.window.number in chosen]
     gates = gates_of(recordings)
     any_comm = any(recording.collectives for recording in recordings)
+    rows = [row for basis, steps in parts for row in collective_rows(basis, steps)]
     findings = find_causes(Case(recordings, _only(parts, chosen), pairing, graphs, thresholds, run))
     return Audit(
         stepscope=version("stepscope"),
         verdict=_advised(judge(samples, gates, any_comm, thresholds, _world_size(recordings)), findings),
         ranks=[_rank(basis, steps, chosen) for basis, steps in parts],
-        collectives=[row for basis, steps in parts for row in collective_rows(basis, steps)],
+        collectives=rows,
         buckets=bucket_table(parts),
         stragglers=[_straggler(recordings, late) for late in find_stragglers(pairing.paired)],
         clocks=[_clock(clock) for clock in fit_clocks(recordings, pairing.paired)],
+        ring_models=ring_models(rows, _world_size(recordings)),
         findings=findings,
         warnings=[*warnings, *_warnings(recordings), *_mispairings(pairing)],
         run=run,

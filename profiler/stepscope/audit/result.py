@@ -207,6 +207,24 @@ class Bucket(_Plain, frozen=True, kw_only=True):
     exposed_ms: float
 
 
+class RingModel(_Plain, frozen=True, kw_only=True):
+    """A ring fitted to the transfers of one kind among so many ranks: hops x alpha + volume x bytes / B.
+
+    hops: 2(n-1) for an all-reduce, else n-1; volume: the factor of bus bandwidth.
+    """
+
+    kind: str
+    group_size: int
+    transfers: int
+    """How many it was fitted to."""
+    smallest_bytes: int
+    largest_bytes: int
+    alpha_ms: float | None = None
+    """Latency of one hop; absent where the sizes are too much alike to tell it from the rate."""
+    gb_per_s: float
+    """B: what the bus bandwidth nears as messages grow."""
+
+
 class Finding(_Plain, frozen=True, kw_only=True):
     """Why overlap is broken: a cause, its price, the evidence, and what to set."""
 
@@ -241,6 +259,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     buckets: list[Bucket]
     stragglers: list[dict[str, Any]] = []
     clocks: list[dict[str, Any]] = []
+    ring_models: list[RingModel] = []
     findings: list[Finding] = []
     warnings: list[Warning] = []
     run: dict[str, Any] | None = None

@@ -8,27 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, combinations, groupby
+from itertools import accumulate, groupby
 
 import numpy as np
 
 from stepscope.audit.case import Case, Price, RankStep
 from stepscope.audit.causes.finding import in_step
 from stepscope.audit.causes.rounds import Gradient, Round
+from stepscope.audit.ring import line_through
 from stepscope.audit.schedule import Transfer
 from stepscope.replay.change import Change
 from stepscope.replay.graph import StepGraph
 from stepscope.replay.joined import Key
 from stepscope.replay.network import NO_EVENT
-from stepscope.stats import median
 
 CAPS_MIB = (1, 2, 5, 10, 25, 50, 100)
 """What `bucket_cap_mb` is tried at: the usual settings, DDP's default of 25 among them."""
 MIB = 1 << 20
 _MOST_OF_IT = 0.9
 _QUICK = 0.25
-_TELLING_SPREAD = 4
-"""Latency and rate can be told apart where the largest message is so many times the smallest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +65,7 @@ def link_of(case: Case) -> Link | None:
     points = [(size, float(np.quantile(times, _QUICK))) for size, times in sorted(by_size.items())]
     if not points:
         return None
-    if points[-1][0] < _TELLING_SPREAD * points[0][0]:
-        return Link(0.0, median([time / size for size, time in points]))
-    slopes = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in combinations(points, 2)]
-    per_byte = max(0.0, median(slopes))
-    return Link(max(0.0, median([time - per_byte * size for size, time in points])), per_byte)
+    return Link(*line_through(points))
 
 
 def filled(gradients: Sequence[Gradient], cap: float, element_size: int) -> list[tuple[int, int]]:
