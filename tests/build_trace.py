@@ -221,6 +221,33 @@ class TraceBuilder:
         more = {"launch": "cudaMemsetAsync", "category": "gpu_memset"} | more
         return self.kernel("Memset (Device)", start=start, duration=duration, **more)
 
+    def event_record(self, at: float, *, thread: int = MAIN) -> int:
+        """`cudaEventRecord`; returns its correlation."""
+        return self.runtime("cudaEventRecord", at, 1, thread=thread)
+
+    def synchronise(
+        self,
+        call: str,
+        kind: str,
+        start: float,
+        duration: float = 1,
+        *,
+        stream: int = COMPUTE_STREAM,
+        event: tuple[int, int] | None = None,
+        thread: int = MAIN,
+    ) -> None:
+        """A synchronising call and its `cuda_sync` row, as Kineto writes them with `enable_cuda_sync_events`.
+
+        kind: "Stream Wait Event", "Stream Sync", "Event Sync" or "Context Sync". stream: the one that waits or is waited
+        for. event: stream and correlation of the `cudaEventRecord` that is waited for.
+        """
+        correlation = self.runtime(call, start, duration, thread=thread)
+        args: dict[str, Any] = {"cuda_sync_kind": kind, "stream": stream, "correlation": correlation}
+        args |= {"device": self._device, "context": 1}
+        if event is not None:
+            args |= {"wait_on_stream": event[0], "wait_on_cuda_event_record_corr_id": event[1]}
+        self.span("cuda_sync", kind, start, duration, pid=self._device, thread=stream, args=args)
+
     def collective(
         self,
         kind: str,

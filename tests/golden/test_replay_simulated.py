@@ -59,6 +59,17 @@ def test_the_cost_under_every_cause_is_that_of_the_job_without_a_wire(
     assert_costs(Job(ranks=3, steps=2, causes=causes, fabric=fabric, host=own), tmp_path)
 
 
+@pytest.mark.parametrize("name", ["", *CAUSES])
+def test_the_cost_is_the_same_where_the_profiler_recorded_who_waits_for_whom(
+    name: str, tmp_path: Path
+) -> None:
+    """Without inferring: every wait between streams is drawn, also those that kept nobody waiting."""
+    causes = (parse(name),) if name else ()
+    assert_costs(
+        Job(ranks=3, steps=2, causes=causes, fabric=Fabric(gb_per_s=3.0), sync_events=True), tmp_path
+    )
+
+
 @pytest.mark.parametrize("sharding", ["ddp", "fsdp"])
 @pytest.mark.parametrize("speed", [3.0, 15.0, 100.0])
 def test_the_cost_on_every_link_is_that_of_the_job_without_a_wire(

@@ -41,12 +41,12 @@ class Activities:
         events = trace.events
         rows = np.flatnonzero(events.among(_DEVICE))
         rows = rows[np.argsort(events.start[rows], kind="stable")]
-        call = _calls_of(trace, rows)
+        call = calls_of(trace, events.correlation[rows])
         return cls(
             row=rows,
             start=events.start[rows],
             end=events.end[rows],
-            stream=events.stream[rows] + (events.device[rows].astype(np.int64) + 1) * (1 << 20),
+            stream=lane_of(events.device[rows], events.stream[rows]),
             call=call,
             launch=np.where(call != host.NO_ROW, events.start[call], NO_TIME),
             thread=trace.events.thread[call],
@@ -73,14 +73,18 @@ def _last_of_each(stream: NDArray[np.int64], among: NDArray[np.bool_]) -> NDArra
     return last
 
 
-def _calls_of(trace: Trace, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each activity, the row of its runtime call by correlation id."""
+def lane_of(device: NDArray[np.int32], stream: NDArray[np.int64]) -> NDArray[np.int64]:
+    """One number for each stream of each device."""
+    return stream + (device.astype(np.int64) + 1) * (1 << 20)
+
+
+def calls_of(trace: Trace, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each of some correlation ids, the row of the runtime call that has it, or NO_ROW."""
     events = trace.events
     calls = np.flatnonzero((events.category == Category.RUNTIME) & (events.correlation != NO_ID))
     calls = calls[np.argsort(events.correlation[calls], kind="stable")]
     if not len(calls):
-        return np.full(len(rows), host.NO_ROW, dtype=np.int64)
-    wanted = events.correlation[rows]
+        return np.full(len(wanted), host.NO_ROW, dtype=np.int64)
     index = np.minimum(np.searchsorted(events.correlation[calls], wanted), len(calls) - 1)
     found = (events.correlation[calls[index]] == wanted) & (wanted != NO_ID)
     return np.where(found, calls[index], host.NO_ROW)

@@ -65,8 +65,7 @@ class BlockedHost:
     def _synchronise(self, row: int) -> None:
         """A synchronising call ends no earlier than the work that it waits for.
 
-        Kineto's runtime rows do not say which stream or event: right after a copy it is the copy's stream; else what
-        ended last before the call did.
+        Without a record of it, right after a copy that is the copy's stream; else what ended last before the call did.
         """
         events = self._trace.events
         start, end = int(events.start[row]), int(events.end[row])
@@ -77,6 +76,10 @@ class BlockedHost:
     def _synchronised(self, row: int, start: int, end: int) -> NDArray[np.int64]:
         a = self._all
         before = (a.launch < start) & (a.end <= end)
+        awaited = self._timeline.synchronisations.calls.get(row)
+        if awaited is not None:
+            meant = awaited.among(a)
+            return _last_by_stream(a, meant[a.end[meant] <= end])
         if _WHOLE_DEVICE.match(self._trace.names[self._trace.events.name[row]]):
             return _last_by_stream(a, np.flatnonzero(before))
         copy = self._copy_just_before(row)

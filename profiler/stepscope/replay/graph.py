@@ -177,7 +177,8 @@ def build(
             drains[index] = []
         else:
             device = DeviceStep(draft, index, shifts[index], timeline.activities.of_step(window))
-            device.draw(threads, {ends.op.row: ends for ends in mine})
+            waits = timeline.synchronisations.waits
+            device.draw(threads, {ends.op.row: ends for ends in mine}, waits)
             BlockedHost(draft, threads, timeline, window, device).draw(main)
             drains[index] = device.drained
         threads.join()

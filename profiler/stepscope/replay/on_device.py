@@ -1,8 +1,9 @@
 """GPU runs: launches, streams, and who waits for whom.
 
-Kineto records no dependency between streams unless asked to. So a wait is inferred: an activity whose launch was made and
-whose stream was free, and that started only when something on another stream ended, waits for that. A collective's data
-comes from what its thread launched before it; that edge is drawn whether or not there was anything to wait for.
+Where the profiler recorded who waits for which event (`recorded.py`), those waits are drawn, whether or not there was
+anything to wait for. Elsewhere a wait is inferred: an activity whose launch was made and whose stream was free, and that
+started only when something on another stream ended, waits for that; and a collective's data comes from what its thread
+launched before it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from stepscope.replay.draft import Column, Draft
 from stepscope.replay.hosts import Threads
 from stepscope.replay.joined import Ends
 from stepscope.replay.network import Edge
+from stepscope.replay.recorded import StreamWaits
 
 _AT_ONCE = 20_000
 """What waits for another stream starts within so many ns of the end that it waits for."""
@@ -42,13 +44,14 @@ class DeviceStep:
         self._rest = 0
         """How long a stream usually rests between two activities; ns."""
 
-    def draw(self, threads: Threads, meetings: Mapping[int, Ends]) -> None:
-        """Draw all activities; meetings: row of a collective to its points."""
+    def draw(self, threads: Threads, meetings: Mapping[int, Ends], waits: StreamWaits) -> None:
+        """Draw all activities; meetings: row of a collective to its points. waits: those that were recorded."""
         self._draw_points(meetings)
         self._draw_launches(threads)
         self._draw_streams()
-        self._draw_sources(meetings)
-        self._infer_waits()
+        told = self._draw_recorded(waits, meetings)
+        self._draw_sources(meetings, told)
+        self._infer_waits(told)
 
     @property
     def drained(self) -> list[int]:
@@ -113,11 +116,40 @@ class DeviceStep:
         follows = (before >= 0) & a.mine[on] & (over[np.maximum(before, 0)] != on)
         return on[follows], over[before[follows]]
 
-    def _draw_sources(self, meetings: Mapping[int, Ends]) -> None:
+    def _draw_recorded(self, waits: StreamWaits, meetings: Mapping[int, Ends]) -> frozenset[int]:
+        """What was launched next on a stream that was told to wait comes after what it waits for; returns what that was."""
+        a = self._all
+        next_ = self._launched_before(waits.stream, waits.since, 1)
+        source = self._launched_before(waits.source, waits.before)
+        known = (next_ >= 0) & (source >= 0) & a.mine[next_]
+        pairs = np.unique(np.stack((next_[known], source[known]), axis=1), axis=0)
+        for k, one in pairs[np.argsort(a.end[pairs[:, 1]], kind="stable")].tolist():
+            gap = int(a.start[k] - a.end[one])
+            decisive = a.end[one] >= self._held[k] and gap <= _AT_ONCE
+            lag = gap if decisive else min(gap, self._rest)
+            kind, about = (Edge.READY, k) if int(a.row[k]) in meetings else (Edge.WAIT, one)
+            row = int(a.row[about])
+            if self._draft.edge(int(self.ends[one]), int(self._starts[k]), kind, lag, self.owner, row):
+                self._held[k] = max(int(self._held[k]), int(a.end[one]) + lag)
+        return frozenset(pairs[:, 0].tolist())
+
+    def _launched_before(self, streams: Column, times: Column, further: int = 0) -> Column:
+        """For each stream and time the place of what was launched last on it before then, or of so many further; else -1."""
+        a, found = self._all, np.full(len(streams), -1, dtype=np.int64)
+        for stream in np.unique(streams):
+            on = np.flatnonzero(a.stream == stream)
+            on = on[np.argsort(a.launch[on], kind="stable")]
+            asked = np.flatnonzero(streams == stream)
+            at = np.searchsorted(a.launch[on], times[asked]) - 1 + further
+            there = (at >= 0) & (at < len(on))
+            found[asked[there]] = on[at[there]]
+        return found
+
+    def _draw_sources(self, meetings: Mapping[int, Ends], told: frozenset[int]) -> None:
         """A collective comes after the last thing that its thread launched on another stream before it."""
         a = self._all
         computes = a.mine & ~np.isin(a.row, list(meetings))
-        for k in np.flatnonzero(a.mine & ~computes):
+        for k in np.setdiff1d(np.flatnonzero(a.mine & ~computes), list(told)):
             before = np.flatnonzero(computes & (a.thread == a.thread[k]) & (a.launch < a.launch[k]))
             if not len(before):
                 continue
@@ -125,11 +157,13 @@ class DeviceStep:
             if a.stream[last[0]] != a.stream[k] and a.end[last[0]] <= a.start[k]:
                 self._hold(np.array([k]), self.ends[last], a.end[last], Edge.READY, self._rest)
 
-    def _infer_waits(self) -> None:
+    def _infer_waits(self, told: frozenset[int]) -> None:
+        """The waits of activities of which none was recorded."""
         a = self._all
         by_end = np.argsort(a.end, kind="stable")
         last = np.searchsorted(a.end[by_end], a.start, side="right") - 1
-        for k in np.flatnonzero(a.mine & (a.start - self._held > _UNEXPLAINED)).tolist():
+        unexplained = np.flatnonzero(a.mine & (a.start - self._held > _UNEXPLAINED))
+        for k in np.setdiff1d(unexplained, list(told)).tolist():
             start = int(a.start[k])
             found = self._waited_for(by_end, int(last[k]), k, max(int(self._held[k]), start - _AT_ONCE))
             if found is not None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from stepscope import intervals as iv
 from stepscope.replay.activities import Activities
+from stepscope.replay.recorded import Synchronisations
 from stepscope.trace import gloo, host
 from stepscope.trace.columns import Category, Trace
 from stepscope.trace.steps import Window
@@ -55,6 +56,11 @@ class Timeline:
     def activities(self) -> Activities:
         """All device activities."""
         return Activities.of(self.trace)
+
+    @cached_property
+    def synchronisations(self) -> Synchronisations:
+        """Who waited for what, where that was recorded."""
+        return Synchronisations.of(self.trace)
 
     @cached_property
     def _rows_of(self) -> dict[int, NDArray[np.int64]]:

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.trace.columns import NO_ID, Category, CommArguments, Shapes
+from stepscope.trace.columns import NO_ID, Category, CommArguments, Shapes, WaitedEvent
 from stepscope.trace.rows import Arguments, Span
 
 ON_DEVICE = np.zeros(256, dtype=np.bool_)
@@ -111,6 +111,14 @@ def _ranks(given: str | list[Any] | None) -> tuple[int, ...] | None:
         return msgspec.convert(given, type=tuple[int, ...] | None)
     except msgspec.DecodeError:
         return None
+
+
+def waited_event(given: Arguments) -> WaitedEvent | None:
+    """The event that a synchronisation row waits for; None where it says of none, or not by which call it was recorded."""
+    stream, correlation = integer(given.waited_stream), integer(given.waited_correlation)
+    if stream is None or correlation is None or min(stream, correlation) < 0:
+        return None
+    return WaitedEvent(stream, correlation)
 
 
 def shapes(given: Arguments) -> Shapes | None:

@@ -97,6 +97,15 @@ class Shapes:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitedEvent:
+    """The CUDA event that a synchronisation row waits for: on which stream, and by which call, it was recorded."""
+
+    stream: int
+    correlation: int
+    """Of the `cudaEventRecord`."""
+
+
+@dataclass(frozen=True, slots=True)
 class TraceWarning:
     """Something about a file that the reader got past: code is stable, message is for people."""
 
@@ -137,6 +146,8 @@ class Trace:
     `AccumulateGrad` (their names are listed in `stepscope.trace.collectives`)."""
     copied_bytes: dict[int, int] = field(default_factory=dict)
     """Event index to the size of a copy."""
+    waited_events: dict[int, WaitedEvent] = field(default_factory=dict)
+    """Event index of a `cuda_sync` row to the event that it waits for, for those that wait for one."""
     truncated: bool = False
     """The file ends early, or its `Record Window End` marker is missing although Kineto wrote it."""
     warnings: tuple[TraceWarning, ...] = ()

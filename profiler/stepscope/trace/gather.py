@@ -18,12 +18,13 @@ from stepscope.trace.arguments import (
     row_number,
     row_numbers,
     shapes,
+    waited_event,
 )
-from stepscope.trace.columns import Category, CommArguments, Events, Shapes
+from stepscope.trace.columns import Category, CommArguments, Events, Shapes, WaitedEvent
 from stepscope.trace.rows import Instant, Metadata, RowDecoder, Span
 from stepscope.trace.times import LONGEST, nanoseconds, raw_nanoseconds
 
-_MEMCPY = int(Category.MEMCPY)
+_MEMCPY, _CUDA_SYNC = int(Category.MEMCPY), int(Category.CUDA_SYNC)
 
 _DROPPED = 255
 _UNCATEGORISED = 254
@@ -108,6 +109,7 @@ class Part:
     comm_arguments: dict[int, CommArguments] = field(default_factory=dict)
     shapes: dict[int, Shapes] = field(default_factory=dict)
     copied_bytes: dict[int, int] = field(default_factory=dict)
+    waited_events: dict[int, WaitedEvent] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -210,6 +212,9 @@ class Gatherer:
         for row in np.flatnonzero(category == _MEMCPY).tolist():
             if (args := spans[row].args) is not None and (size := integer(args.bytes)) is not None:
                 part.copied_bytes[row] = size
+        for row in np.flatnonzero(category == _CUDA_SYNC).tolist():
+            if (args := spans[row].args) is not None and (event := waited_event(args)) is not None:
+                part.waited_events[row] = event
         candidates = np.flatnonzero(communicates | ON_DEVICE[category]).tolist()
         given = [(row, args) for row in candidates if (args := spans[row].args) is not None]
         for row, arguments in [(row, args) for row, args in given if args.collective is not None]:
@@ -229,6 +234,7 @@ class Merged:
     comm_arguments: dict[int, CommArguments]
     shapes: dict[int, Shapes]
     copied_bytes: dict[int, int]
+    waited_events: dict[int, WaitedEvent]
     no_categories: bool
 
 
@@ -243,11 +249,13 @@ def merge(parts: list[Part]) -> Merged:
     comm: dict[int, CommArguments] = {}
     kept_shapes: dict[int, Shapes] = {}
     copied: dict[int, int] = {}
+    waited: dict[int, WaitedEvent] = {}
     before = 0
     for part in parts:
         comm.update((before + row, given) for row, given in part.comm_arguments.items())
         kept_shapes.update((before + row, given) for row, given in part.shapes.items())
         copied.update((before + row, size) for row, size in part.copied_bytes.items())
+        waited.update((before + row, event) for row, event in part.waited_events.items())
         before += len(part.columns[0])
     without = columns[0] == _UNCATEGORISED
     no_categories = bool(len(without) and without.all())
@@ -256,12 +264,12 @@ def merge(parts: list[Part]) -> Merged:
     elif without.any():
         columns = [column[~without] for column in columns]
         comm, kept_shapes = _renumbered(comm, ~without), _renumbered(kept_shapes, ~without)
-        copied = _renumbered(copied, ~without)
+        copied, waited = _renumbered(copied, ~without), _renumbered(waited, ~without)
     category, name, start, duration, pid, tid, correlation, device, stream = columns
     earliest = int(start.min()) if len(start) else 0
     start -= earliest
     events = Events(category, name, start, duration, pid, tid, correlation, device, stream)
-    return Merged(events, earliest, comm, kept_shapes, copied, no_categories)
+    return Merged(events, earliest, comm, kept_shapes, copied, waited, no_categories)
 
 
 def _renumbered(rows: dict[int, _T], keep: NDArray[np.bool_]) -> dict[int, _T]:

@@ -130,6 +130,7 @@ def _trace(path: Path, contents: _Contents, *, by_external_id: bool) -> Trace:
         comm_arguments=merged.comm_arguments,
         shapes=merged.shapes,
         copied_bytes=merged.copied_bytes,
+        waited_events=merged.waited_events,
         truncated=contents.pieces.truncated,
         warnings=tuple(warnings),
     )

@@ -36,6 +36,8 @@ class Arguments(
         "group_ranks": "Process Group Ranks",
         "group_size": "Group size",
         "sequence": "Seq",
+        "waited_correlation": "wait_on_cuda_event_record_corr_id",
+        "waited_stream": "wait_on_stream",
     },
 ):
     """`args` of a complete event; here and below, fields are in the order of the file, which decodes faster."""
@@ -55,6 +57,8 @@ class Arguments(
     group_description: str | None = None
     group_ranks: str | list[Any] | None = None
     sequence: int | str | None = None
+    waited_stream: int | str | None = None
+    waited_correlation: int | str | None = None
 
 
 class Span(msgspec.Struct, gc=False, tag="X", tag_field="ph"):
