@@ -86,7 +86,7 @@ def test_the_schema_describes_fields_and_allows_new_ones() -> None:
 def test_every_pinned_version_is_the_only_one_of_its_name(repository: Path) -> None:
     lines = (repository / "constraints.txt").read_text("utf-8").splitlines()
     pins = [line for line in lines if line and not line.startswith("#")]
-    assert all(re.fullmatch(r"[a-z0-9.-]+==[0-9.]+", pin) for pin in pins)
+    assert all(re.fullmatch(r"[a-z0-9.-]+==[0-9.]+(post[0-9]+)?", pin) for pin in pins)
     assert len({pin.split("==")[0] for pin in pins}) == len(pins)
     assert "torch==2.13.0" in pins
 

@@ -15,19 +15,18 @@ examples:
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable, Sequence
-from importlib.metadata import entry_points
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import msgspec
 
 from stepscope.audit.build import audit
 from stepscope.audit.result import Audit, Thresholds, Warning
 from stepscope.cli.arguments import add_output_options, share
-from stepscope.cli.output import STANDARD_OUTPUT, announce, refuse_existing, refuse_same, write_file
+from stepscope.cli.output import refuse_existing, refuse_same
 from stepscope.cli.progress import Progress, progress_bar
+from stepscope.cli.reports import deliver, find_report
 from stepscope.errors import GateFailed, InputError
 from stepscope.trace.classify import classify
 from stepscope.trace.discover import find_traces
@@ -38,8 +37,6 @@ LABELS = ("comm-bound", "comm-sensitive", "compute-bound", "inconclusive", "no-c
 """What --fail-on takes; host-bound is a flag that stands beside a label."""
 
 RUN_FILE, AUDIT_FILE = "run.json", "audit.json"
-
-Render = Callable[[Audit, TextIO], None]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +85,8 @@ def _labels(text: str) -> tuple[str, ...]:
 
 def execute(args: argparse.Namespace) -> int:
     """Audit, report, write what was asked for, and hold the verdict against --fail-on."""
-    render = find_report(args.report)
+    report = find_report(args.report)
+    report.refuse_terminal(args.output)
     kept = _audit_file(args.paths, force=args.force)
     refuse_existing((args.output, args.json, kept), force=args.force)
     files = find_traces(args.paths)
@@ -96,7 +94,7 @@ def execute(args: argparse.Namespace) -> int:
     thresholds = Thresholds(cost_share=args.cost_share_threshold, comm_share=args.comm_share_threshold)
     with progress_bar("auditing") as progress:
         made = _audit_files(files, thresholds, progress, _run_description(args.paths))
-    deliver(made, render, output=args.output, json=args.json, kept=kept, data=args.report != "terminal")
+    deliver(made, report, output=args.output, json=args.json, kept=kept)
     hit = [label for label in labels_of(made) if label in args.fail_on]
     if hit:
         raise GateFailed(f"the verdict is {hit[0]}, one of --fail-on {','.join(args.fail_on)}")
@@ -134,40 +132,6 @@ def _audit_files(
     if progress is not None:
         progress(len(files), len(files), "steps")
     return audit(recordings, thresholds, run, unreadable)
-
-
-def find_report(name: str) -> Render:
-    """The report of that name among the installed ones; raises InputError for any other."""
-    found = entry_points(group="stepscope.reports")
-    if name not in found.names:
-        raise InputError(f"no report {name!r}; there are {', '.join(sorted(found.names))}")
-    render: Render = found[name].load()
-    return render
-
-
-def deliver(
-    made: Audit,
-    render: Render,
-    *,
-    output: str | None = None,
-    json: str | None = None,
-    kept: Path | None = None,
-    data: bool = False,
-) -> None:
-    """Write the report to `output` or standard output, the audit to `json` and `kept`, then say what was written.
-
-    `--json -` takes standard output for itself. data: the report is for a program to read.
-    """
-    to_json = find_report("json")
-    files = [file for file in (json, kept) if file is not None]
-    for file in files:  # before standard output, which may be full or gone
-        write_file(file, lambda stream: to_json(made, stream))
-    if output is not None:
-        write_file(output, lambda stream: render(made, stream))
-    elif json != STANDARD_OUTPUT:
-        render(made, sys.stdout)
-    holds_data = json == STANDARD_OUTPUT or (data and output in (None, STANDARD_OUTPUT))
-    announce([file for file in (output, *files) if file is not None], stdout_holds_data=holds_data)
 
 
 def labels_of(made: Audit) -> tuple[str, ...]:

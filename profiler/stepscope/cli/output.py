@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO, cast
+
+from zlib_ng.gzip_ng import GzipNGFile
 
 from stepscope.errors import InputError
 
 STANDARD_OUTPUT = "-"
+
+_GZIP_LEVEL = 6
+"""Traces come out about as large as Kineto's own."""
 
 
 def refuse_existing(paths: Iterable[str | Path | None], *, force: bool) -> None:
@@ -47,12 +54,28 @@ def write_file(path: str | Path, write: Callable[[TextIO], None]) -> None:
     if path == STANDARD_OUTPUT:
         write(sys.stdout)
         return
+
+    def write_text(stream: BinaryIO) -> None:
+        text = io.TextIOWrapper(stream, encoding="utf-8")
+        write(text)
+        text.detach()
+
+    write_bytes(path, write_text)
+
+
+def write_bytes(path: str | Path, write: Callable[[BinaryIO], None]) -> None:
+    """The same for a file of bytes. A file whose name ends in .gz is written gzipped, text or not."""
+    if path == STANDARD_OUTPUT:
+        sys.stdout.flush()
+        write(sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+        return
     target = Path(path)
     special = target.exists() and not target.is_file()
     draft = target if special else target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        with draft.open("w", encoding="utf-8") as stream:
-            write(stream)
+        with draft.open("wb") as stream, _as_named(target, stream) as content:
+            write(content)
         if not special:
             draft.replace(target)
     except OSError as error:
@@ -60,6 +83,14 @@ def write_file(path: str | Path, write: Callable[[TextIO], None]) -> None:
     finally:
         if not special:
             draft.unlink(missing_ok=True)
+
+
+def _as_named(target: Path, stream: BinaryIO) -> AbstractContextManager[BinaryIO]:
+    """The stream, or one that gzips into it; without a time in it, so that equal contents are equal files."""
+    if target.suffix != ".gz":
+        return nullcontext(stream)
+    gzipped = GzipNGFile(filename="", mode="wb", compresslevel=_GZIP_LEVEL, fileobj=stream, mtime=0)
+    return cast("AbstractContextManager[BinaryIO]", gzipped)
 
 
 def announce(paths: Iterable[str | Path], *, stdout_holds_data: bool) -> None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import sys
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -31,16 +30,17 @@ from stepscope.capture.merge import Command, merge, rank_files
 from stepscope.capture.metadata import RunMetadata
 from stepscope.capture.outcome import what_failed, what_is_kept, what_is_missing
 from stepscope.capture.rundir import default_name, make_run_dir
-from stepscope.capture.target import CPU_PROCESSES, Target, find_target
+from stepscope.capture.target import Target, find_target
 from stepscope.capture.torchrun import gpu_count, torchrun_parser
 from stepscope.cli.arguments import Parser, add_output_options
-from stepscope.cli.audit import AUDIT_FILE, audit_paths, deliver, find_report
+from stepscope.cli.audit import AUDIT_FILE, audit_paths
+from stepscope.cli.launching import ONE_NODE, at_least_one, refuse_no_python, say, settle_processes
 from stepscope.cli.output import STANDARD_OUTPUT, refuse_existing
 from stepscope.cli.progress import progress_bar
+from stepscope.cli.reports import deliver, find_report
 from stepscope.errors import InputError
 
 OWN_OPTIONS = ("out", "warmup", "steps", "with_stack", "stop", "fabric", "json", "force")
-ONE_NODE = ("1", "1:1")
 STANDARD_ERROR = 2
 
 
@@ -53,7 +53,7 @@ def execute_raw(argv: list[str]) -> int:
     args = _parse(argv)
     target = find_target(args.training_script, module=args.module)
     gpus = 0 if args.fabric else gpu_count()
-    processes = _processes(args, gpus)
+    processes = settle_processes(args, gpus)
     run_dir = Path(args.out or default_name(started))
     refuse_existing((args.json,), force=args.force)
     make_run_dir(
@@ -87,10 +87,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.print_help = lambda file=None: _print_help()  # type: ignore[method-assign]
     _add_options(parser)
     args = parser.parse_args(argv)
-    if args.no_python:
-        raise InputError(
-            "--no-python starts something that is not Python, and only Python scripts can be recorded"
-        )
+    refuse_no_python(args)
     return args
 
 
@@ -98,7 +95,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="DIR", help="run directory (default: stepscope-run-<UTC time>)")
     parser.add_argument(
         "--warmup",
-        type=_at_least_one,
+        type=at_least_one,
         default=DEFAULT_WARMUP,
         metavar="N",
         help="steps before the recorded ones: for bucket rebuilds, for timing without the profiler, and the last "
@@ -106,7 +103,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--steps",
-        type=_at_least_one,
+        type=at_least_one,
         default=DEFAULT_STEPS,
         metavar="N",
         help=f"steps to record (default: {DEFAULT_STEPS})",
@@ -136,15 +133,6 @@ def _config(args: argparse.Namespace, run_dir: Path, target: Target) -> CaptureC
     )
 
 
-def _processes(args: argparse.Namespace, gpus: int) -> int | None:
-    """Settle the number of processes a node; None where torchrun has to find it out (auto, gpu, ...)."""
-    if args.nproc_per_node is None:
-        args.nproc_per_node = str(gpus or CPU_PROCESSES)
-        kind = "one for each GPU" if gpus else "on the CPU, as there is no GPU"
-        _say(f"{args.nproc_per_node} processes ({kind}); --nproc-per-node sets another number")
-    return int(args.nproc_per_node) if args.nproc_per_node.isdecimal() else None
-
-
 def _progress(run_dir: Path) -> Callable[[], None]:
     """Says once that the recording is over, for the script may run on for long."""
     told = False
@@ -157,7 +145,7 @@ def _progress(run_dir: Path) -> Callable[[], None]:
         if ranks and ranks[0].state == "recorded":
             told = True
             steps = ", ".join(map(str, ranks[0].recorded_steps))
-            _say(f"steps {steps} are recorded; the script runs on to its own end")
+            say(f"steps {steps} are recorded; the script runs on to its own end")
 
     return look
 
@@ -168,7 +156,7 @@ def _conclude(run: RunMetadata | None, outcome: LaunchStatus, run_dir: Path, jso
     missing, failed = what_is_missing(run), what_failed(outcome, run, run_dir)
     if traced:
         if missing is not None:
-            _say(missing)
+            say(missing)
         with progress_bar("auditing") as progress:
             made = audit_paths([str(run_dir)], progress=progress)
         deliver(made, find_report("terminal"), json=json, kept=run_dir / AUDIT_FILE)
@@ -177,18 +165,13 @@ def _conclude(run: RunMetadata | None, outcome: LaunchStatus, run_dir: Path, jso
     if failed is not None:
         raise InputError(failed)
     if outcome.kind == "signal":
-        _say(f"stopped by {outcome.message}; {what_is_kept(run, run_dir)}")
+        say(f"stopped by {outcome.message}; {what_is_kept(run, run_dir)}")
         return 128 + signal.Signals[outcome.message]
     if run is not None and not traced:
         raise InputError(missing or "no step was recorded")
     if run is None:
-        _say(f"the node of rank 0 writes the results into {run_dir}")
+        say(f"the node of rank 0 writes the results into {run_dir}")
     return 0
-
-
-def _say(line: str) -> None:
-    """On standard error: standard output is the script's own."""
-    print(f"stepscope: {line}", file=sys.stderr, flush=True)
 
 
 def _print_help() -> None:
@@ -201,9 +184,3 @@ def _refuse(message: str) -> NoReturn:
     if "training_script" in message:
         message = "nothing to record: name a SCRIPT, -m MODULE or a WORKLOAD"
     raise InputError(f"{message} (see `stepscope run --help`)")
-
-
-def _at_least_one(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of steps; at least 1 is needed")
-    return int(text)

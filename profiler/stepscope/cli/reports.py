@@ -1,0 +1,77 @@
+"""The installed reports, and how an audit reaches its reader as one of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import EntryPoints, entry_points
+from pathlib import Path
+from typing import Any
+
+from stepscope.audit.result import Audit
+from stepscope.cli.output import STANDARD_OUTPUT, announce, write_bytes, write_file
+from stepscope.errors import InputError
+
+TEXT_REPORTS, BINARY_REPORTS = "stepscope.reports", "stepscope.binary_reports"
+"""Groups of entry points, a report's name to `render(audit, stream)`: a text stream, or one of bytes."""
+
+FOR_PEOPLE = "terminal"
+"""The one report that no program reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One installed report. binary: it writes bytes."""
+
+    name: str
+    render: Callable[[Audit, Any], None]
+    binary: bool
+
+    def write(self, made: Audit, path: str | Path) -> None:
+        """Write it to a file, or to standard output where the path is "-"."""
+        if self.binary:
+            write_bytes(path, lambda stream: self.render(made, stream))
+        else:
+            write_file(path, lambda stream: self.render(made, stream))
+
+    def refuse_terminal(self, output: str | None) -> None:
+        """Raise InputError where its bytes would end up on a terminal."""
+        if self.binary and output in (None, STANDARD_OUTPUT) and sys.stdout.isatty():
+            raise InputError(f"the report {self.name} is no text for a terminal; name a file with -o")
+
+
+def find_report(name: str) -> Report:
+    """The report of that name among the installed ones; raises InputError for any other."""
+    groups: list[tuple[EntryPoints, bool]] = [
+        (entry_points(group=TEXT_REPORTS), False),
+        (entry_points(group=BINARY_REPORTS), True),
+    ]
+    for group, binary in groups:
+        if name in group.names:
+            return Report(name, group[name].load(), binary)
+    names = sorted(known for group, _ in groups for known in group.names)
+    raise InputError(f"no report {name!r}; there are {', '.join(names)}")
+
+
+def deliver(
+    made: Audit,
+    report: Report,
+    *,
+    output: str | None = None,
+    json: str | None = None,
+    kept: Path | None = None,
+) -> None:
+    """Write the report to `output` or standard output, the audit to `json` and `kept`, then say what was written.
+
+    `--json -` takes standard output for itself.
+    """
+    as_json = find_report("json")
+    files = [file for file in (json, kept) if file is not None]
+    for file in files:  # before standard output, which may be full or gone
+        as_json.write(made, file)
+    if output is not None or json != STANDARD_OUTPUT:
+        report.write(made, output or STANDARD_OUTPUT)
+    data = report.name != FOR_PEOPLE and output in (None, STANDARD_OUTPUT)
+    written = [file for file in (output, *files) if file is not None]
+    announce(written, stdout_holds_data=json == STANDARD_OUTPUT or data)
