@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from stepscope.replay.change import NOTHING, Change, apply
 from stepscope.replay.draft import Draft
 from stepscope.replay.hosts import Threads
 from stepscope.replay.joined import Key, Meetings, clock_shifts
-from stepscope.replay.network import Network
+from stepscope.replay.network import Network, Repeated
 from stepscope.replay.on_cpu import CpuStep, over_before_its_end
 from stepscope.replay.on_device import DeviceStep
 from stepscope.replay.timeline import Timeline
@@ -22,6 +22,8 @@ from stepscope.trace.recording import Recording
 
 _STEADY = 5
 """After so many changed steps in a row another one takes no other time."""
+_SAME = 1.0
+"""Two steps in a row that differ by less (ns) are those of a job that goes on like this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +57,14 @@ class StepGraph:
     leaves: dict[Key, int]
     numbers: dict[Key, int]
     impossible: int
+    _pace: dict[int, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def replay(self, change: Change = NOTHING, earlier: dict[int, float] | None = None) -> Replayed:
-        """The step as it would have been; with nothing changed, as it was.
+    def replay(self, change: Change = NOTHING) -> Replayed:
+        """The step as it would have been; with nothing changed, as it was."""
+        return self._at(self._with(change).solve())
 
-        earlier: by recording, how much earlier than measured the device was done with the steps before; ns.
-        """
-        shift = np.zeros(len(self.shifts))
-        for index, time in (earlier or {}).items():
-            shift[index] = time
-        return self._at(apply(self.network, change, self.numbers, self.shifts).solve(shift))
+    def _with(self, change: Change) -> Network:
+        return apply(self.network, change, self.numbers, self.shifts)
 
     def _at(self, times: NDArray[np.float64]) -> Replayed:
         start = {index: times[first] for index, (first, _) in self.borders.items()}
@@ -76,30 +76,9 @@ class StepGraph:
         return Replayed(wall, drained, {key: float(times[point]) for key, point in self.leaves.items()})
 
     def saved(self, change: Change) -> dict[int, float]:
-        """How much shorter each rank's step would have been, amid steps that were changed in the same way; ns.
-
-        A host that is never blocked runs ahead, and its window says nothing of the device: then the device's time from
-        one step's end to the next's counts. It gains what this step's end gains beyond what it inherits: lateness that
-        the device's idle time would have absorbed in any case is no gain. Where nothing of an earlier step was
-        recorded, what the device was late by when the host's window ended is the most that counts.
-        """
-        as_it_was, once = self._at(self.network.time.astype(np.float64)), self.replay(change)
-        inherited = {index: as_it_was.drained[index] - once.drained[index] for index in self.measured}
-        behind = set(self.network.point_owner[self.network.context].tolist())
-        again = (
-            self.replay(change, inherited)
-            if any(inherited[index] for index in behind & set(inherited))
-            else once
-        )
-        gained = {}
-        for index in self.measured:
-            host = as_it_was.wall[index] - once.wall[index]
-            if index in behind:
-                device = as_it_was.drained[index] - again.drained[index] - inherited[index]
-            else:
-                device = min(inherited[index], as_it_was.drained[index] - as_it_was.wall[index])
-            gained[index] = max(host, device) if self.drains[index] else host
-        return gained
+        """How much shorter each rank's step would have been, amid steps that were changed in the same way; ns."""
+        now, then = self.pace(), self.pace(change)
+        return {index: now[index] - taken for index, taken in then.items()}
 
     def pace(self, change: Change = NOTHING) -> dict[int, float]:
         """What each rank's step takes amid steps that were all changed in the same way, from one drained device to the next; ns.
@@ -108,27 +87,33 @@ class StepGraph:
         left it. A host that something kept from running ahead, and that runs ahead once it is taken away, so gains no more
         than the device does.
         """
-        earlier = dict.fromkeys(self.measured, 0.0)
-        before = self.replay(change, earlier)
-        taken = dict(before.wall)
+        if change != NOTHING:
+            return self._pace_of(Repeated(self._with(change)))
+        if not self._pace:
+            self._pace.update(self._pace_of(Repeated(self.network)))
+        return self._pace
+
+    def _pace_of(self, step: Repeated) -> dict[int, float]:
         behind = self._behind()
+        before = self._at(step.solve())
+        taken = before.wall
         for _ in range(_STEADY):
-            following = {
-                index: late - (before.drained[index] - before.wall[index]) for index, late in behind.items()
-            }
-            if following == {index: earlier[index] for index in behind}:
-                break
-            earlier |= following
-            after = self.replay(change, earlier)
-            taken = {
+            earlier = np.zeros(len(self.shifts))
+            for index, late in behind.items():
+                earlier[index] = late - (before.drained[index] - before.wall[index])
+            after = self._at(step.solve(earlier))
+            again = {
                 index: before.wall[index] + after.drained[index] - before.drained[index]
                 for index in after.wall
             }
-            before = after
-        return taken
+            steady = all(abs(again[index] - taken[index]) < _SAME for index in taken)
+            before, taken = after, again
+            if steady:
+                break
+        return dict(taken)
 
     def _behind(self) -> dict[int, int]:
-        """How long after each recording's step began the device was done with the steps before; ns, where that is known."""
+        """How long after each recording's step began the device was done with the steps before; ns, for those with a device."""
         network = self.network
         late: dict[int, int] = {}
         for point in np.flatnonzero(network.context).tolist():
@@ -178,7 +163,7 @@ def build(
         else:
             device = DeviceStep(draft, index, shifts[index], timeline.activities.of_step(window))
             waits = timeline.synchronisations.waits
-            device.draw(threads, {ends.op.row: ends for ends in mine}, waits)
+            device.draw(threads, {ends.op.row: ends for ends in mine}, waits, window.start)
             BlockedHost(draft, threads, timeline, window, device).draw(main)
             drains[index] = device.drained
         threads.join()

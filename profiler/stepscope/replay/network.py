@@ -77,7 +77,7 @@ class Network:
 
         earlier: by recording, how much earlier the work of earlier steps was over than it was measured; ns.
         """
-        return _Pass(self, earlier).run()
+        return Repeated(self).solve(earlier)
 
     def with_edges(self, more: list[tuple[int, int, int, Edge]]) -> Network:
         """A copy with further edges (source, target, lag, kind), which are about no event."""
@@ -159,32 +159,33 @@ class _Link:
         self._now = until
 
 
-class _Pass:
-    """One forward pass in topological order."""
+class Repeated:
+    """A network that is solved several times."""
 
-    def __init__(self, network: Network, earlier: NDArray[np.float64] | None) -> None:
-        self._count = len(network.time)
+    def __init__(self, network: Network) -> None:
+        self._network, self._count = network, len(network.time)
         order = np.argsort(network.source, kind="stable")
         self._first = np.searchsorted(network.source[order], np.arange(self._count + 1)).tolist()
         self._target: list[int] = network.target[order].tolist()
         self._lag: list[int] = network.lag[order].tolist()
         self._open: list[int] = np.bincount(network.target, minlength=self._count).tolist()
-        roots = np.flatnonzero(np.array(self._open) == 0)
-        self._earliest = np.full(self._count, -np.inf)
-        self._earliest[roots] = network.time[roots]
-        if earlier is not None:
-            moved = roots[network.context[roots]]
-            self._earliest[moved] -= earlier[network.point_owner[moved]]
-        self._stack: list[int] = roots.tolist()
+        self._roots = np.flatnonzero(np.array(self._open) == 0)
         self._residual: list[int] = network.residual.tolist()
         self._work: list[float] = network.work.tolist()
         self._shared: list[bool] = network.shared.tolist()
 
-    def run(self) -> NDArray[np.float64]:
-        earliest: list[float] = self._earliest.tolist()
-        done, link, stack = 0, _Link(), self._stack
+    def solve(self, earlier: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """When each point comes, see `Network.solve`: one forward pass in topological order."""
+        network, roots = self._network, self._roots
+        begins = np.full(self._count, -np.inf)
+        begins[roots] = network.time[roots]
+        if earlier is not None:
+            moved = roots[network.context[roots]]
+            begins[moved] -= earlier[network.point_owner[moved]]
+        earliest: list[float] = begins.tolist()
+        done, link, stack = 0, _Link(), roots.tolist()
         first, targets, lags = self._first, self._target, self._lag
-        opened, residual, work, shared = self._open, self._residual, self._work, self._shared
+        opened, residual, work, shared = self._open.copy(), self._residual, self._work, self._shared
         while stack or len(link):
             if stack:
                 point = stack.pop()

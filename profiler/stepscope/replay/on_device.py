@@ -44,9 +44,14 @@ class DeviceStep:
         self._rest = 0
         """How long a stream usually rests between two activities; ns."""
 
-    def draw(self, threads: Threads, meetings: Mapping[int, Ends], waits: StreamWaits) -> None:
-        """Draw all activities; meetings: row of a collective to its points. waits: those that were recorded."""
+    def draw(self, threads: Threads, meetings: Mapping[int, Ends], waits: StreamWaits, begins: int) -> None:
+        """Draw all activities; meetings: row of a collective to its points.
+
+        waits: those that were recorded. begins: when the step's window does, on the recording's clock.
+        """
         self._draw_points(meetings)
+        if self._all.mine.all():
+            self._draw_idle_device(begins)
         self._draw_launches(threads)
         self._draw_streams()
         told = self._draw_recorded(waits, meetings)
@@ -72,6 +77,14 @@ class DeviceStep:
         self._draft.context(self.ends[~a.mine])
         lasted = (a.end - a.start)[own]
         self._draft.edges(self._starts[own], self.ends[own], Edge.RUN, lasted, self.owner, a.row[own])
+
+    def _draw_idle_device(self, begins: int) -> None:
+        """Where no earlier work was recorded, the device had none left to do when the step began."""
+        a = self._all
+        streams, first = np.unique(a.stream, return_index=True)
+        idle = self._draft.points(np.minimum(begins, a.start[first]) + self._shift, self.owner, streams)
+        self._draft.context(idle)
+        self._hold(first, idle, np.minimum(begins, a.start[first]), Edge.STREAM, 0)
 
     def _hold(self, which: Column, sources: Column, since: Column, kind: Edge, lag: int) -> None:
         """Let activities start no earlier than so long after some points, which came at `since`."""
