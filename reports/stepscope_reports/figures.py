@@ -6,7 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from stepscope.audit.result import Audit, Collective, Rank, Step, Waterfall
+from stepscope.audit.result import Audit, Collective, Rank, RingModel, Step, Waterfall
+
+WATERFALL = {
+    "peer_wait_ms": ("waiting for a late rank", "no transfer"),
+    "outside_backward_ms": ("outside backward", "forward's or the optimizer's"),
+    "host_starved_ms": ("host-starved", "not the network's fault"),
+    "device_blocked_ms": ("device blocked", "launched, but held back"),
+    "late_launch_ms": ("launched late", "the bucket was ready before"),
+    "queue_ms": ("queued", "behind other transfers"),
+    "tail_ms": ("tail", "the last bucket's own transfer"),
+    "unattributed_ms": ("unattributed", ""),
+}
+"""The parts of exposed time by their field in the audit: what they are called, and a remark."""
+
+MAY_BE_WAITING = ("late_launch_ms", "queue_ms", "tail_ms")
+"""Parts that hold waiting as well where it could not be told from transfer."""
 
 
 def counted(audit: Audit) -> list[tuple[Rank, Step]]:
@@ -125,3 +140,42 @@ def _summed(kind: str, role: str, phase: str, members: Sequence[Collective]) -> 
         duration=sum(one.duration_ms for one in members),
         exposed=sum(one.exposed_ms for one in members),
     )
+
+
+KINDS = {
+    "all_reduce": "all-reduce",
+    "reduce_scatter": "reduce-scatter",
+    "all_gather": "all-gather",
+    "all_to_all": "all-to-all",
+    "send_recv": "send/receive",
+}
+"""Kinds of collectives as they are written; the others as in the audit."""
+
+
+@dataclass(frozen=True)
+class Waited:
+    """How long one rank waited for others in one counted step, all its collectives together."""
+
+    rank: int
+    step: int
+    waited_ms: float
+
+
+def waiting(audit: Audit) -> list[Waited]:
+    """A row a rank and counted step; empty where waiting could not be told from transfer."""
+    pairs = {(rank.source, step.step) for rank, step in counted(audit)}
+    sums: dict[tuple[int, int], float] = {}
+    for one in audit.collectives:
+        if one.rank is None or one.step is None or one.wait_ms is None or (one.source, one.step) not in pairs:
+            continue
+        sums[one.rank, one.step] = sums.get((one.rank, one.step), 0.0) + one.wait_ms
+    return [Waited(rank, step, total) for (rank, step), total in sorted(sums.items())]
+
+
+def ring_bandwidth(model: RingModel, size: float) -> float:
+    """The bus bandwidth in GB/s that a ring model has at a message size in bytes."""
+    passes = 2 if model.kind == "all_reduce" else 1
+    hops = passes * (model.group_size - 1)
+    carried = hops / model.group_size * size
+    transfer_ms = carried / (model.gb_per_s * 1e6)
+    return carried / ((hops * (model.alpha_ms or 0.0) + transfer_ms) * 1e6)

@@ -20,18 +20,6 @@ MANY_STRAGGLERS = 8
 
 NOT_KNOWN = "n/a"
 
-_PARTS = {
-    "peer_wait_ms": ("waiting for a late rank", "no transfer"),
-    "outside_backward_ms": ("outside backward", "forward's or the optimizer's"),
-    "host_starved_ms": ("host-starved", "not the network's fault"),
-    "device_blocked_ms": ("device blocked", "launched, but held back"),
-    "late_launch_ms": ("launched late", "the bucket was ready before"),
-    "queue_ms": ("queued", "behind other transfers"),
-    "tail_ms": ("tail", "the last bucket's own transfer"),
-    "unattributed_ms": ("unattributed", ""),
-}
-_MAY_BE_WAITING = ("late_launch_ms", "queue_ms", "tail_ms")
-
 
 class Times:
     """Writes the times of one table with the same number of decimals."""
@@ -102,8 +90,8 @@ def _exposed_parts(waterfall: Mapping[str, float]) -> list[tuple[str, float | No
     """The parts of the exposed time that took any; those that may hold waiting say so where it was not told apart."""
     unsure = "" if "peer_wait_ms" in waterfall else ", or waiting"
     return [
-        (f"  {label}", waterfall[name], remark + (unsure if name in _MAY_BE_WAITING else ""))
-        for name, (label, remark) in _PARTS.items()
+        (f"  {label}", waterfall[name], remark + (unsure if name in figures.MAY_BE_WAITING else ""))
+        for name, (label, remark) in figures.WATERFALL.items()
         if waterfall.get(name)
     ]
 

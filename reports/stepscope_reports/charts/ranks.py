@@ -1,0 +1,53 @@
+"""How long each rank waited for the others in each step: the row that stays pale is the rank that the others wait for."""
+
+from __future__ import annotations
+
+import altair as alt
+
+from stepscope.audit.result import Audit
+from stepscope_reports import figures
+from stepscope_reports.charts import style
+
+MOST = 64
+"""Rows; of more ranks the first are drawn, and a report says so."""
+_PALE, _DEEP = "#fbf1dc", "#9a5b00"
+
+
+def ranks(audit: Audit, width: int = style.WIDE) -> style.Picture | None:
+    """A heat map of ranks and counted steps; None where waiting could not be told from transfer."""
+    cells = figures.waiting(audit)
+    if not cells:
+        return None
+    late = {row["rank"]: row["last_share"] for row in audit.stragglers if row["total_ms"] > 0}
+    most = max(late.values(), default=0.0)
+    names = {
+        rank: f"rank {rank}, last in {100 * share:.0f} %"
+        if share is not None and share == most
+        else f"rank {rank}"
+        for rank in {cell.rank for cell in cells}
+        for share in [late.get(rank)]
+    }
+    shown = sorted(names)[:MOST]
+    rows = [
+        {"rank": names[cell.rank], "step": cell.step, "waited": cell.waited_ms}
+        for cell in cells
+        if cell.rank in shown
+    ]
+    height = 24 if len(shown) <= 16 else 12
+    y = alt.Y(
+        "rank:N",
+        sort=[names[rank] for rank in shown],
+        title=None,
+        axis=alt.Axis(ticks=False, domain=False, labelPadding=6),
+    )
+    x = alt.X(
+        "step:O", title="step", axis=alt.Axis(labelAngle=0, labelOverlap=True, ticks=False, domain=False)
+    )
+    colour = alt.Color(
+        "waited:Q",
+        scale=alt.Scale(range=[_PALE, style.WAITING, _DEEP], domainMin=0),
+        legend=alt.Legend(title="ms waited for other ranks", gradientLength=160, gradientThickness=10),
+    )
+    base = style.chart(rows).encode(x=x, y=y)
+    layer = base.mark_rect(cornerRadius=2, stroke="white", strokeWidth=1).encode(color=colour)
+    return style.finished([layer], width, height * len(shown))
