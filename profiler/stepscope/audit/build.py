@@ -93,6 +93,7 @@ def _clock(clock: Clock) -> dict[str, Any]:
         "host": clock.host,
         "offset_ms": ns_to_ms(clock.offset),
         "drift_ppm": clock.drift * 1e6,
+        "origin_ns": clock.origin,
         "residual_ms": ns_to_ms(clock.residual),
         "pairs": clock.pairs,
     }
