@@ -18,13 +18,15 @@ _NAMES = "*.pt.trace.json or *.pt.trace.json.gz"
 _JSON_SUFFIXES = (".json", ".gz")
 
 _LOOK_BYTES = 64 << 10
+_WITH_TRACKS = re.compile(rb'\{"stepscopeTracks": \{"traces": (\d+)')
+"""How the perfetto report begins: copies of traces that were audited already."""
 _LOOKS_LIKE_TRACE = re.compile(rb'"(?:traceEvents|deviceProperties|distributedInfo|ph)"\s*:')
 
 
 def find_traces(paths: Sequence[str]) -> list[Path]:
     """The trace files that paths name, each once, in natural order (rank2 before rank10).
 
-    A file is taken as it is. Of a folder, `*.pt.trace.json(.gz)` and whatever other JSON in it looks like a trace; its
+    A file is taken as it is, but not one that the perfetto report joined. Of a folder, `*.pt.trace.json(.gz)` and whatever other JSON in it looks like a trace; its
     subfolders are left alone, since each may be a run of its own. A path that does not exist is tried as a glob, and
     of its matches likewise what looks like a trace.
     InputError where a path does not exist or no trace is found.
@@ -47,6 +49,7 @@ def _traces_at(given: str) -> list[Path]:
     if path.is_dir():
         return _in_folder(path)
     if path.exists():
+        _refuse_joined(path)
         return [path]
     matches = [Path(match) for match in iglob(given, recursive=True)] if has_magic(given) else []  # noqa: PTH207 - absolute too
     if not matches:
@@ -86,7 +89,17 @@ def _is_trace(path: Path) -> bool:
         return True
     if not path.name.endswith(_JSON_SUFFIXES) or path.name in _OWN_FILES:
         return False
-    return _LOOKS_LIKE_TRACE.search(first_text(path, _LOOK_BYTES)) is not None
+    text = first_text(path, _LOOK_BYTES)
+    return _WITH_TRACKS.match(text) is None and _LOOKS_LIKE_TRACE.search(text) is not None
+
+
+def _refuse_joined(path: Path) -> None:
+    """Several ranks in one file would be taken for one."""
+    copied = _WITH_TRACKS.match(first_text(path, _LOOK_BYTES)) if path.is_file() else None
+    if copied is not None and int(copied[1]) > 1:
+        raise InputError(
+            f"{path}: {copied[1].decode()} traces joined for Perfetto; audit those that it was made from"
+        )
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:
