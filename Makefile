@@ -7,7 +7,7 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 pytho
 	$(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $(p))))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench schema clean
+.PHONY: help demo test check bench schema docs clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ bench: $(VENV)/.ready-dev  ## measure reading and auditing a large trace against
 
 schema: $(VENV)/.ready-dev  ## write the JSON Schema of audit.json anew from the code
 	$(BIN)/python -m stepscope.schema.generate
+
+docs: $(VENV)/.ready-docs  ## build the guide: docs/_build/html/index.html
+	$(BIN)/sphinx-build --fail-on-warning --quiet docs docs/_build/html
 
 clean:  ## remove the virtual environment and the tools' caches (recorded runs stay)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 
+from documented import blocks, demo, shell
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 README = (REPOSITORY / "README.md").read_text("utf-8")
-COMMANDS = [
-    line for block in re.findall(r"^```sh\n(.*?)^```", README, re.M | re.S) for line in block.splitlines()
-]
+COMMANDS = "".join(blocks(README, "sh")).splitlines()
 OUTPUTS = dict(re.findall(r"^<!-- output of: (.*?) -->\n```text\n(.*?)^```", README, re.M | re.S))
 SET_UP = ("git clone ", "pip install ")
 AUDITS = [line for line in COMMANDS if line.startswith("stepscope audit ")]
@@ -26,27 +23,11 @@ RUNS = [line for line in COMMANDS if line.startswith("stepscope run ")]
 MODELS = [line for line in COMMANDS if line.startswith(("stepscope calibrate ", "stepscope cost "))]
 
 
-def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """The command as a user types it in an activated environment."""
-    binaries = str(Path(sys.executable).parent)
-    environment = {**os.environ, "PATH": binaries + os.pathsep + os.environ["PATH"]}
-    return subprocess.run(
-        ["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-
-
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `make demo` leaves: its own recipe, run with this environment."""
     folder = tmp_path_factory.mktemp("demo")
-    recipe = subprocess.run(
-        ["make", "--dry-run", "--silent", "demo", "OUT=runs/demo"],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    done = shell(recipe.stdout.splitlines()[-1].replace(".venv/bin/", ""), folder)
+    done = demo(REPOSITORY, folder)
     assert done.returncode == 0, done.stderr
     (folder / "stdout.txt").write_text(done.stdout, "utf-8")
     return folder
