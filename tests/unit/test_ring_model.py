@@ -53,6 +53,15 @@ def test_slow_repetitions_of_a_size_do_not_move_the_line() -> None:
     assert model.gb_per_s == pytest.approx(10.0)
 
 
+def test_buckets_of_nearly_one_size_whose_times_are_noise_do_not_make_the_line() -> None:
+    alike = [
+        transfer(round(size * MIB), ring(round(4.5 * MIB)) + 1.1 * (4.5 - size))
+        for size in (4.3, 4.4, 4.5, 4.6, 4.7)
+    ]
+    (model,) = ring_models([transfer(MIB, ring(MIB)), *alike], None)
+    assert model.gb_per_s == pytest.approx(10.0, rel=0.1)
+
+
 def test_each_kind_and_group_has_its_own_and_the_largest_traffic_comes_first() -> None:
     rows = [
         transfer(MIB, 1.0, kind="all_gather"),

@@ -21,6 +21,8 @@ _PASSES = {"all_reduce": 2, "reduce_scatter": 1, "all_gather": 1}
 _QUICK = 0.25
 _TELLING_SPREAD = 4
 """Latency and rate can be told apart where the largest message is so many times the smallest."""
+_APART = 2
+"""Of two messages whose sizes differ less, noise makes the slope: buckets of one cap are all of nearly one size."""
 _BYTES_PER_MS = 1e-6
 """In GB/s: 1e9 bytes a second."""
 
@@ -62,10 +64,11 @@ def _fit(kind: str, ranks: int, sizes: dict[int, list[float]]) -> RingModel | No
 def line_through(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
     """What every transfer takes, and a byte: the median of the slopes (Theil-Sen) of (bytes, time), neither below 0.
 
-    All of it is the bytes' where the sizes are too much alike to tell the two apart.
+    points: by size. All of it is the bytes' where the sizes are too much alike to tell the two apart.
     """
     if points[-1][0] < _TELLING_SPREAD * points[0][0]:
         return 0.0, median([time / size for size, time in points])
-    slopes = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in combinations(points, 2)]
+    apart = [(a, b) for a, b in combinations(points, 2) if b[0] >= _APART * a[0]]
+    slopes = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in apart]
     per_byte = max(0.0, median(slopes))
     return max(0.0, median([time - per_byte * size for size, time in points])), per_byte
