@@ -25,7 +25,7 @@ class Tensor:
     sparse: bool = False
 
 
-def ready_order(tensors: Sequence[Tensor], caps: Sequence[int]) -> list[list[int]]:
+def ready_order(tensors: Sequence[Tensor], caps: Sequence[float]) -> list[list[int]]:
     """The buckets after DDP has rebuilt them, in launch order: places of `tensors`, which are in the order they were ready.
 
     caps: in bytes; the first is the first bucket's, the last holds for all further ones.
@@ -35,13 +35,13 @@ def ready_order(tensors: Sequence[Tensor], caps: Sequence[int]) -> list[list[int
     return closed + [bucket for bucket in reversed(left) if bucket]
 
 
-def registration_order(tensors: Sequence[Tensor], caps: Sequence[int]) -> list[list[int]]:
+def registration_order(tensors: Sequence[Tensor], caps: Sequence[float]) -> list[list[int]]:
     """The buckets before a rebuild, and where DDP never rebuilds, in launch order: `tensors` in the order of registration."""
     closed, left = _fill(tensors, caps)
     return sorted(closed + [bucket for bucket in left if bucket], key=min, reverse=True)
 
 
-def _fill(tensors: Sequence[Tensor], caps: Sequence[int]) -> tuple[list[list[int]], list[list[int]]]:
+def _fill(tensors: Sequence[Tensor], caps: Sequence[float]) -> tuple[list[list[int]], list[list[int]]]:
     """The closed buckets in the order in which they were closed, and the open one of each kind in the order of the kinds."""
     closed: list[list[int]] = []
     open_: dict[Hashable, list[int]] = {}

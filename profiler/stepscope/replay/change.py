@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from stepscope import intervals as iv
 from stepscope.replay.joined import Key
 from stepscope.replay.network import Edge, Network
+from stepscope.replay.recut import Recut, recut
 from stepscope.replay.streams import arrivals, moved, waiting
 
 
@@ -42,6 +43,7 @@ class Change:
     launched: for a collective, the measured moment on its recording's clock at which it is launched instead, such as
         that of its last gradient; the moment moves with what comes before it.
     ignored: recordings that no collective waits for: a straggler that isn't one.
+    recut: backwards whose gradients are reduced in other buckets.
     """
 
     transfers: Mapping[Key, float] = field(default_factory=dict)
@@ -54,6 +56,7 @@ class Change:
     segments: tuple[Segment, ...] = ()
     launched: Mapping[Key, int] = field(default_factory=dict)
     ignored: frozenset[int] = frozenset()
+    recut: tuple[Recut, ...] = ()
 
 
 NOTHING = Change()
@@ -70,7 +73,7 @@ def apply(network: Network, change: Change, numbers: Mapping[Key, int], shifts: 
     changed = _launched(changed, change, shifts)
     changed = moved(changed, change.moved)
     changed = _dropped(changed, change)
-    return waiting(changed, change.after)
+    return waiting(recut(changed, change.recut, numbers, shifts), change.after)
 
 
 def _transfers(network: Network, change: Change, numbers: Mapping[Key, int]) -> Network:

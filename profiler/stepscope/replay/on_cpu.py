@@ -50,7 +50,7 @@ class CpuStep:
             self._reducers_waits(owner, thread, by_launch)
 
     def _thread_of(self, ends: Ends) -> int | None:
-        return _launching_thread(self._timeline, ends.op)
+        return launching_thread(self._timeline, ends.op)
 
     def _launches(self, owner: int, mine: Sequence[Ends]) -> None:
         for ends in mine:
@@ -98,7 +98,7 @@ def over_before_its_end(recording: Recording, timeline: Timeline, window: Window
     DDP's copies tell, by a little where only a stretch without events does.
     """
     ops = [op for op in recording.collectives if op.step == window.number]
-    threads = {thread for op in ops if (thread := _launching_thread(timeline, op)) is not None}
+    threads = {thread for op in ops if (thread := launching_thread(timeline, op)) is not None}
     over: dict[int, int] = {}
     for thread in sorted(threads):
         needed = _needed_before_its_end(recording, timeline, window, thread)
@@ -130,7 +130,7 @@ def _needed_before_its_end(
     return found
 
 
-def _launching_thread(timeline: Timeline, op: CollectiveOp) -> int | None:
+def launching_thread(timeline: Timeline, op: CollectiveOp) -> int | None:
     """The thread whose operator launched a collective, if that was recorded."""
     rows = timeline.communications
     found = rows[timeline.events.start[rows] == op.launch]

@@ -12,6 +12,9 @@ from stepscope.replay.joined import Key
 from stepscope.replay.network import NO_EVENT, Edge, Network
 from stepscope.replay.streams import arrivals
 
+_HOLDING = (Edge.STREAM, Edge.WAIT, Edge.BLOCK)
+"""How the end of a collective holds up something else."""
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -28,10 +31,15 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A bucket reduced by all ranks that have a part in it, by recording index; transfer: ns if it has the link alone."""
+    """A bucket reduced by all ranks that have a part in it, by recording index.
+
+    transfer: ns if it has the link alone. carries: the replaced collectives that any of its gradients were in: on a device, what
+    waited for those waits for it.
+    """
 
     transfer: float
     parts: Mapping[int, Part]
+    carries: frozenset[Key] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +56,16 @@ class Recut:
 
 def recut(
     network: Network, wanted: Sequence[Recut], numbers: Mapping[Key, int], shifts: Mapping[int, int]
-) -> tuple[Network, list[list[int]]]:
-    """The network with other buckets, and for each recut the points at which its buckets' transfers are over.
+) -> Network:
+    """The network with other buckets.
 
     numbers: of each collective. shifts: what to add to a recording's times to have them on the network's clock.
     """
-    points: list[list[int]] = []
     for one in wanted:
-        places = _places(network, one)
-        network = _without(network, one.replaced, numbers)
-        drawing = _Drawing(network, places, shifts)
-        points.append(drawing.draw(one))
-        network = drawing.network()
-    return network, points
+        drawing = _Drawing(network, _places(network, one), shifts)
+        drawing.draw(one)
+        network = _without(drawing.network(), one.replaced, numbers)
+    return network
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,29 +86,29 @@ def _places(network: Network, one: Recut) -> dict[int, _Place]:
 
 def _source_lanes(network: Network, about: frozenset[Key], kind: Edge) -> dict[int, int]:
     """By recording, the thread or stream that an edge of a kind about some collectives comes from."""
-    found: dict[int, int] = {}
-    for edge in np.flatnonzero(network.kind == kind).tolist():
-        key = int(network.owner[edge]), int(network.row[edge])
-        if key in about:
-            found[key[0]] = int(network.lane[network.source[edge]])
-    return found
+    return {
+        int(network.owner[edge]): int(network.lane[network.source[edge]])
+        for edge in _edges_of(network, about, kind).tolist()
+    }
 
 
 def _without(network: Network, replaced: frozenset[Key], numbers: Mapping[Key, int]) -> Network:
     """The network in which some collectives take no time, nothing waits for them, and they keep nothing else waiting."""
-    keys = zip(network.owner.tolist(), network.row.tolist(), strict=True)
-    about = np.fromiter((key in replaced for key in keys), np.bool_, len(network.owner))
-    leaves = np.isin(network.kind, (Edge.LEAVE,)) & about
-    begins = (network.kind == Edge.ARRIVAL) & about
-    of_stream = (network.kind == Edge.STREAM) & (
-        np.isin(network.source, network.target[leaves]) | np.isin(network.target, network.source[begins])
-    )
+    leaves, begins = _edges_of(network, replaced, Edge.LEAVE), _edges_of(network, replaced, Edge.ARRIVAL)
+    held = np.isin(network.source, network.target[leaves]) & np.isin(network.kind, _HOLDING)
+    held |= np.isin(network.target, network.source[begins]) & (network.kind == Edge.STREAM)
     gone = [numbers[key] for key in replaced if key in numbers]
-    return replace(
-        network,
-        work=np.where(np.isin(network.collective, gone), 0.0, network.work),
-        lag=np.where(leaves, 0, network.lag),
-    ).without_edges(of_stream | (about & np.isin(network.kind, (Edge.WAIT, Edge.BLOCK))))
+    lag = network.lag.copy()
+    lag[leaves] = 0
+    work = np.where(np.isin(network.collective, gone), 0.0, network.work)
+    return replace(network, work=work, lag=lag).without_edges(held)
+
+
+def _edges_of(network: Network, keys: frozenset[Key], kind: Edge) -> NDArray[np.int64]:
+    """The edges of a kind that are about some collectives."""
+    among = np.flatnonzero(network.kind == kind)
+    about = zip(network.owner[among].tolist(), network.row[among].tolist(), strict=True)
+    return among[np.fromiter((key in keys for key in about), np.bool_, len(among))]
 
 
 class _Drawing:
@@ -121,8 +126,9 @@ class _Drawing:
         """The network with all that was drawn."""
         return self._network.with_points(self._points).with_edges(self._edges)
 
-    def draw(self, one: Recut) -> list[int]:
-        """Returns the point at which each bucket's transfer is over."""
+    def draw(self, one: Recut) -> None:
+        """Draw one backward's buckets."""
+        waits = self._waits_for(one.replaced)
         needs = {owner: self._needs(owner, one.buckets) for owner in self._places}
         over: list[int] = []
         for place, bucket in enumerate(one.buckets):
@@ -133,9 +139,10 @@ class _Drawing:
             over.append(self._point(last, min(parts), work=bucket.transfer, shared=one.lanes > 1))
             self._edges += [(point, over[-1], 0, Edge.ARRIVAL) for point in begun]
             self._edges += [(before, point, 0, Edge.STREAM) for point in begun if before is not None]
+            heirs = (waits.get(key, []) for key in bucket.carries)
+            self._edges += [(over[-1], point, lag, Edge.WAIT) for points in heirs for point, lag in points]
             waiting = (needs[owner].get(part.needed) for owner, part in parts.items())
             self._edges += [(over[-1], point, 0, Edge.BLOCK) for point in waiting if point is not None]
-        return over
 
     def _arrival(self, owner: int, part: Part) -> int:
         """A rank's arrival at a bucket: after its launch, and on a device after the data too."""
@@ -149,6 +156,21 @@ class _Drawing:
             if anchor is not None:
                 self._edges.append((anchor, arrival, moment - self._time(anchor), kind))
         return arrival
+
+    def _waits_for(self, replaced: frozenset[Key]) -> dict[Key, list[tuple[int, int]]]:
+        """On devices, the points that wait for each of some collectives, each with its lag."""
+        network = self._network
+        found: dict[Key, list[tuple[int, int]]] = {}
+        for edge in _edges_of(network, replaced, Edge.LEAVE).tolist():
+            key = int(network.owner[edge]), int(network.row[edge])
+            waiting = (network.source == network.target[edge]) & np.isin(
+                network.kind, (Edge.WAIT, Edge.BLOCK)
+            )
+            if key[0] in self._places and self._places[key[0]].stream is not None:
+                found[key] = list(
+                    zip(network.target[waiting].tolist(), network.lag[waiting].tolist(), strict=True)
+                )
+        return found
 
     def _needs(self, owner: int, buckets: Sequence[Bucket]) -> dict[int, int]:
         """By the moment at which a rank needs buckets, the point that they hold up.

@@ -7,22 +7,22 @@ gains nothing by that, and there is no finding.
 
 from __future__ import annotations
 
+from stepscope.audit import rebucket
 from stepscope.audit.case import Case, RankStep
-from stepscope.audit.causes import rebucket
 from stepscope.audit.causes.finding import Description, mebibytes, milliseconds, priced
 from stepscope.audit.causes.rounds import Round, reducing_rounds, sizes_in_words
 from stepscope.audit.causes.unused import searches_unused
 from stepscope.audit.result import Finding
+from stepscope.replay.assignment import DEFAULT_BYTES
 
 _FEW = 2
 _LATE = 0.5
 """A first bucket that is sent before so much of backward has passed leaves the rest of it to hide behind."""
-_DEFAULT_CAP = 25 * rebucket.MIB
 
 
 def detect(case: Case) -> list[Finding]:
     """One finding, if smaller buckets would bring anything."""
-    found = rebucket.recut(case, _with_few_buckets)
+    found = rebucket.recommended(case, _with_few_buckets)
     return priced(case, found.price, _describe(found.example, found.cap)) if found else []
 
 
@@ -43,7 +43,7 @@ def _describe(example: Round, cap: int) -> Description:
         f"the first is sent {milliseconds(passed)} into a backward of {milliseconds(length)}: "
         f"{milliseconds(max(0, length - passed))} are left to hide it behind",
     ]
-    if example.bytes < _DEFAULT_CAP:
+    if example.bytes < DEFAULT_BYTES:
         evidence.append("the whole model fits into one bucket of DDP's default size, 25 MiB")
     return Description(
         cause="bucket-too-large",

@@ -1,17 +1,18 @@
 """bucket-too-small: so many small buckets that latency takes the link's time, not bytes.
 
-Priced by the replay with neighbouring buckets merged up to a larger `bucket_cap_mb`: the group's last collective carries
-the bytes of all, and the latency is paid once. Only buckets of DDP's reducer count: a loop by hand, tensor-parallel and
+Priced by the replay with the same gradients in the buckets of a larger `bucket_cap_mb`, and the latency paid once for
+each. Only buckets of DDP's reducer count: a loop by hand, tensor-parallel and
 SyncBatchNorm traffic are small for other reasons.
 """
 
 from __future__ import annotations
 
+from stepscope.audit import rebucket
 from stepscope.audit.case import Case
-from stepscope.audit.causes import rebucket
 from stepscope.audit.causes.finding import Description, in_step, mebibytes, milliseconds, priced
 from stepscope.audit.causes.rounds import Round, reducing_rounds
 from stepscope.audit.result import Finding
+from stepscope.replay.assignment import MIB
 from stepscope.replay.change import Change
 from stepscope.replay.graph import StepGraph
 from stepscope.stats import median
@@ -31,7 +32,7 @@ def detect(case: Case) -> list[Finding]:
     cap = _best_cap(case, link)
     if cap is None:
         return []
-    price = case.price(lambda graph: _merged(case, graph, link, cap * rebucket.MIB))
+    price = case.price(lambda graph: _merged(case, graph, link, cap * MIB))
     example = next(r for one in case.rank_steps() for r in reducing_rounds(one) if _is_latency_bound(r, link))
     return priced(case, price, _describe(example, link, cap))
 
@@ -41,16 +42,15 @@ def _best_cap(case: Case, link: rebucket.Link) -> int | None:
     graph = next(iter(case.graphs.values()))
     gains = {}
     for cap in rebucket.CAPS_MIB:
-        change = _merged(case, graph, link, cap * rebucket.MIB)
+        change = _merged(case, graph, link, cap * MIB)
         if change is not None:
             gains[cap] = sum(graph.saved(change).values())
     return max(gains, key=lambda cap: (gains[cap], -cap), default=None)
 
 
 def _merged(case: Case, graph: StepGraph, link: rebucket.Link, cap: float) -> Change | None:
-    work = rebucket.works(graph)
     chosen = [r for one in in_step(case, graph) for r in reducing_rounds(one) if _is_latency_bound(r, link)]
-    return rebucket.together([rebucket.merged(round_, work, link, cap) for round_ in chosen])
+    return rebucket.rebucketed(case, graph, chosen, link.time, [cap])
 
 
 def _are_many(round_: Round) -> bool:

@@ -8,8 +8,8 @@ DDP makes itself, one a parameter, are no fault of the script.
 
 from __future__ import annotations
 
+from stepscope.audit import rebucket
 from stepscope.audit.case import Case, RankStep
-from stepscope.audit.causes import rebucket
 from stepscope.audit.causes.blocked import buckets_held_up, median_size
 from stepscope.audit.causes.finding import Description, in_step, keys_of, milliseconds, priced
 from stepscope.audit.causes.rounds import Round, host_rows, reducing_rounds
@@ -41,9 +41,10 @@ def _without(case: Case, graph: StepGraph, link: rebucket.Link | None) -> Change
                     segments=tuple(_searches(one)),
                 )
             )
-            held = _held_up(one)
-            if held is not None and link is not None:
-                changes.append(rebucket.rebucketed(graph, [held], link, median_size(held)) or Change())
+    held = [round_ for one in in_step(case, graph) if searches_unused(one) and (round_ := _held_up(one))]
+    if held and link is not None:
+        caps = [median_size(held[0])]
+        changes.append(rebucket.rebucketed(case, graph, held, link.time, caps) or Change())
     return rebucket.together(changes)
 
 

@@ -7,8 +7,8 @@ size filled in the order in which the gradients did arrive. A busy link is no si
 
 from __future__ import annotations
 
+from stepscope.audit import rebucket
 from stepscope.audit.case import Case, RankStep
-from stepscope.audit.causes import rebucket
 from stepscope.audit.causes.blocked import buckets_held_up, median_size
 from stepscope.audit.causes.finding import Description, milliseconds, priced
 from stepscope.audit.causes.rounds import Round, reducing_rounds
@@ -22,16 +22,12 @@ def detect(case: Case) -> list[Finding]:
     link = rebucket.link_of(case) if chosen else None
     if link is None:
         return []
+    example = next(iter(chosen.values()))[0]
+    caps = [median_size(example)]
     price = case.price(
-        lambda graph: rebucket.together(
-            [
-                change
-                for round_ in chosen.get(graph.step, [])
-                if (change := rebucket.rebucketed(graph, [round_], link, median_size(round_)))
-            ]
-        )
+        lambda graph: rebucket.rebucketed(case, graph, chosen.get(graph.step, []), link.time, caps)
     )
-    return priced(case, price, _describe(next(iter(chosen.values()))[0]))
+    return priced(case, price, _describe(example))
 
 
 def _held_up(one: RankStep) -> Round | None:

@@ -6,8 +6,8 @@ no waiting for other ranks. Priced by the replay with those transfers taking no 
 
 from __future__ import annotations
 
+from stepscope.audit import rebucket
 from stepscope.audit.case import Case, RankStep
-from stepscope.audit.causes import rebucket
 from stepscope.audit.causes.finding import Description, in_step, mebibytes, milliseconds, priced
 from stepscope.audit.causes.rounds import Round, reducing_rounds
 from stepscope.audit.result import Finding

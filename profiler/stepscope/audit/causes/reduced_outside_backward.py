@@ -6,8 +6,8 @@ compiled backward, also sends everything at the end, but from within backward.
 
 from __future__ import annotations
 
+from stepscope.audit import rebucket
 from stepscope.audit.case import Case, RankStep
-from stepscope.audit.causes import rebucket
 from stepscope.audit.causes.finding import Description, mebibytes, milliseconds, priced
 from stepscope.audit.causes.rounds import Round, reducing_rounds, sizes_in_words
 from stepscope.audit.result import Finding
@@ -16,7 +16,7 @@ from stepscope.trace.recording import Phase
 
 def detect(case: Case) -> list[Finding]:
     """One finding, if gradients were reduced after backward and buckets within it would have hidden some."""
-    found = rebucket.recut(case, _after_backward)
+    found = rebucket.recommended(case, _after_backward)
     return priced(case, found.price, _describe(found.example, found.cap)) if found else []
 
 

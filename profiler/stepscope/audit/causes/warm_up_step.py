@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from stepscope.audit import rebucket
 from stepscope.audit.case import Case, RankStep
-from stepscope.audit.causes import rebucket
 from stepscope.audit.causes.finding import Description, in_step, keys_of, priced
 from stepscope.audit.causes.rounds import Round, reducing_rounds, sizes_in_words
 from stepscope.audit.result import Finding
+from stepscope.replay.assignment import MIB
 from stepscope.replay.change import Change
 from stepscope.replay.graph import StepGraph, build
 from stepscope.trace import roles
@@ -38,7 +39,7 @@ def detect(case: Case) -> list[Finding]:
         without = Change(transfers=dict.fromkeys(keys, 0.0), unwaited=frozenset(keys))
         if link is None or cap is None:
             return without
-        buckets = rebucket.rebucketed(graph, chosen.get(graph.step, []), link, cap * rebucket.MIB)
+        buckets = rebucket.rebucketed(warm, graph, chosen.get(graph.step, []), link.time, [cap * MIB])
         return rebucket.together([without, buckets or Change()])
 
     return priced(warm, warm.price(settled), _describe(case, ones))

@@ -1,0 +1,268 @@
+"""The same gradients in other buckets: which share one, when it leaves, what it takes; as a change for the replay.
+
+Which gradients share a bucket is DDP's rule (`replay.assignment`), when each was there was recorded, and what a bucket takes
+is a line through the recorded transfers (`Link`). Causes price their fixes with it, and predictions are made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, combinations
+
+import numpy as np
+
+from stepscope.audit.case import Case, Price, RankStep
+from stepscope.audit.causes.finding import in_step
+from stepscope.audit.causes.rounds import Gradient, Round, reducing_rounds
+from stepscope.audit.layout import layout_of, units_of
+from stepscope.audit.schedule import Transfer, best_schedule
+from stepscope.replay import reducer
+from stepscope.replay.assignment import MIB
+from stepscope.replay.change import Change
+from stepscope.replay.graph import StepGraph
+from stepscope.replay.joined import Key
+from stepscope.replay.network import NO_EVENT
+from stepscope.replay.on_cpu import launching_thread
+from stepscope.replay.recut import Bucket, Part, Recut
+from stepscope.replay.timeline import Timeline
+from stepscope.stats import median
+
+Timing = Callable[[float], float]
+"""How long a message of so many bytes has the link, in ns, if alone."""
+
+CAPS_MIB = (1, 2, 5, 10, 25, 50, 100)
+"""What `bucket_cap_mb` is tried at: the usual settings, DDP's default of 25 among them."""
+_MOST_OF_IT = 0.9
+_QUICK = 0.25
+_TELLING_SPREAD = 4
+"""Latency and rate can be told apart where the largest message is so many times the smallest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What a transfer takes: latency in ns, and ns a byte."""
+
+    latency: float
+    per_byte: float
+
+    def time(self, size: float) -> float:
+        """Of one message; ns."""
+        return self.latency + size * self.per_byte
+
+    def slowed(self, rate: float) -> Link:
+        """One on which everything takes `rate` times as long."""
+        return Link(rate * self.latency, rate * self.per_byte)
+
+
+def works(graph: StepGraph) -> dict[Key, float]:
+    """For every collective of a step, its transfer in ns had it had the link alone, as the replay holds it."""
+    network, by_number = graph.network, dict[int, float]()
+    for point in np.flatnonzero(network.collective != NO_EVENT).tolist():
+        number = int(network.collective[point])
+        by_number[number] = max(by_number.get(number, 0.0), float(network.work[point]))
+    return {key: by_number.get(number, 0.0) for key, number in graph.numbers.items()}
+
+
+def link_of(case: Case) -> Link | None:
+    """The line through the measured gradient transfers; without latency where their sizes are too much alike.
+
+    Of each size the quickest quarter counts: whatever else ran on the machine only ever adds to a transfer.
+    """
+    by_size: dict[int, list[float]] = {}
+    for graph in case.graphs.values():
+        work = works(graph)
+        for one in in_step(case, graph):
+            for op, _ in one.step.buckets:
+                if op.bytes and work.get((one.index, op.row)):
+                    by_size.setdefault(op.bytes, []).append(work[one.index, op.row])
+    points = [(size, float(np.quantile(times, _QUICK))) for size, times in sorted(by_size.items())]
+    if not points:
+        return None
+    if points[-1][0] < _TELLING_SPREAD * points[0][0]:
+        return Link(0.0, median([time / size for size, time in points]))
+    slopes = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in combinations(points, 2)]
+    per_byte = max(0.0, median(slopes))
+    return Link(max(0.0, median([time - per_byte * size for size, time in points])), per_byte)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One rank's backward in other buckets: places of its gradients in order of arrival, by bucket in launch order."""
+
+    round: Round
+    gradients: tuple[Gradient, ...]
+    buckets: list[list[int]]
+    bytes: list[int]
+
+    @property
+    def ready(self) -> list[int]:
+        """When each bucket's last gradient is there; ns on the recording's clock."""
+        return [max(self.gradients[place].time for place in bucket) for bucket in self.buckets]
+
+    @property
+    def launched(self) -> list[int]:
+        """When the host launches each bucket: once it took in its last gradient, and in order."""
+        last = [max(self.gradients[place].launch for place in bucket) for bucket in self.buckets]
+        return list(accumulate(last, max))
+
+    @property
+    def carries(self) -> list[frozenset[Key]]:
+        """The recorded collectives that each bucket's gradients were in, as these fill them in order of arrival."""
+        full = list(accumulate(op.elements or 0 for op in self.round.ops))
+        arrived = list(accumulate(gradient.elements for gradient in self.gradients))
+        of = np.minimum(np.searchsorted(full, arrived), len(full) - 1).tolist()
+        return [frozenset(self.round.keys[of[place]] for place in bucket) for bucket in self.buckets]
+
+
+def cut(case: Case, round_: Round, caps: Sequence[float]) -> Cut:
+    """A backward's gradients in buckets of some caps in bytes (the first bucket's, the others')."""
+    layout = layout_of(round_, case.run)
+    buckets = layout.buckets(caps)
+    gradients = round_.gradients if round_.complete else units_of(round_)
+    return Cut(round_, gradients, buckets, [layout.bytes_of(bucket) for bucket in buckets])
+
+
+def rebucketed(
+    case: Case, graph: StepGraph, rounds: Sequence[Round], time: Timing, caps: Sequence[float]
+) -> Change | None:
+    """A step with the gradients of some backwards, and of their like on the other ranks, in buckets of some caps in bytes.
+
+    None where there are no such backwards, or where the ranks' gradients do not make up the same buckets.
+    """
+    found = [_recut(case, graph, backward, time, caps) for backward in _backwards(case, graph, rounds)]
+    return Change(recut=tuple(one for one in found if one is not None)) if any(found) else None
+
+
+def _backwards(case: Case, graph: StepGraph, rounds: Sequence[Round]) -> list[list[Round]]:
+    """The same backward on every rank: those that reduce together with some rounds."""
+    wanted = {graph.numbers[key] for round_ in rounds for key in round_.keys}
+    together: dict[int, list[Round]] = {}
+    for one in in_step(case, graph):
+        for round_ in reducing_rounds(one):
+            numbers = [graph.numbers[key] for key in round_.keys]
+            if wanted.intersection(numbers):
+                together.setdefault(min(numbers), []).append(round_)
+    return list(together.values())
+
+
+def _recut(
+    case: Case, graph: StepGraph, backward: Sequence[Round], time: Timing, caps: Sequence[float]
+) -> Recut | None:
+    cuts = [cut(case, round_, caps) for round_ in backward]
+    if any(one.bytes != cuts[0].bytes for one in cuts):
+        return None
+    parts = [_parts(case, one) for one in cuts]
+    rate = rate_of(backward[0], works(graph), time)
+    return Recut(
+        replaced=frozenset(key for round_ in backward for key in round_.keys),
+        buckets=tuple(
+            Bucket(
+                transfer=rate * time(size),
+                parts={one.round.index: part[k] for one, part in zip(cuts, parts, strict=True)},
+                carries=frozenset(key for one in cuts for key in one.carries[k]),
+            )
+            for k, size in enumerate(cuts[0].bytes)
+        ),
+        lanes=case.recordings[backward[0].index].lanes,
+    )
+
+
+def rate_of(round_: Round, work: Mapping[Key, float], time: Timing) -> float:
+    """How many times as long as modelled a backward's transfers took."""
+    modelled = sum(time(op.bytes or 0) for op in round_.ops)
+    return sum(work.get(key, 0.0) for key in round_.keys) / modelled if modelled else 1.0
+
+
+def _parts(case: Case, one: Cut) -> list[Part]:
+    if case.recordings[one.round.index].device == "cpu":
+        ready = accumulate(one.ready, max)
+        return [Part(time, None, need) for time, need in zip(ready, _needed(case, one), strict=True)]
+    return [
+        Part(launched, ready, one.round.end) for launched, ready in zip(one.launched, one.ready, strict=True)
+    ]
+
+
+def _needed(case: Case, one: Cut) -> list[int]:
+    """When a rank's thread needs each bucket: where DDP copies its first gradient out, else once backward is over."""
+    round_, recording = one.round, case.recordings[one.round.index]
+    timeline = case.shared(("timeline", round_.index), lambda: Timeline(recording.trace))
+    last = round_.ops[-1]
+    thread = launching_thread(timeline, last)
+    after = max(round_.end, round_.ops[0].launch)
+    if thread is None:
+        return [after] * len(one.buckets)
+    asked = [
+        replace(last, elements=sum(one.gradients[place].elements for place in bucket))
+        for bucket in one.buckets
+    ]
+    window = next(w for w in recording.steps.windows if w.number == last.step)
+    found = reducer.needed_at(recording, timeline, window, thread, asked)
+    return list(accumulate(found, lambda before, time: before if time is None else time, initial=after))[1:]
+
+
+def together(changes: Sequence[Change]) -> Change | None:
+    """Several changes as one; None of none."""
+    if not changes:
+        return None
+    return Change(
+        transfers={key: factor for change in changes for key, factor in change.transfers.items()},
+        unwaited=frozenset(key for change in changes for key in change.unwaited),
+        activities={key: factor for change in changes for key, factor in change.activities.items()},
+        segments=tuple(segment for change in changes for segment in change.segments),
+        launched={key: time for change in changes for key, time in change.launched.items()},
+        recut=tuple(one for change in changes for one in change.recut),
+    )
+
+
+def choose(case: Case, pick: Callable[[RankStep], Round | None]) -> dict[int, list[Round]]:
+    """By step, the rounds that a detector picks of the ranks; only those whose gradients are all known."""
+    found: dict[int, list[Round]] = {}
+    for one in case.rank_steps():
+        round_ = pick(one)
+        if round_ is not None and round_.complete and one.number in case.graphs:
+            found.setdefault(one.number, []).append(round_)
+    return found
+
+
+def best_cap(case: Case, chosen: Mapping[int, Sequence[Round]], link: Link) -> int | None:
+    """The largest `bucket_cap_mb` that brings most of what any brings, by the schedules' ends; None where none does."""
+    gains = dict.fromkeys(CAPS_MIB, 0.0)
+    for number, rounds in chosen.items():
+        work = works(case.graphs[number])
+        for round_ in rounds:
+            over = max(op.end for op in round_.ops)
+            here = link.slowed(rate_of(round_, work, link.time))
+            for cap in CAPS_MIB:
+                one = cut(case, round_, [cap * MIB])
+                todo = transfers_of(one, here.time)
+                gains[cap] += max(0.0, over - max(slot.end for slot in best_schedule(todo, lanes=1)))
+    best = max(gains.values())
+    return max(cap for cap, gain in gains.items() if gain >= _MOST_OF_IT * best) if best > 0 else None
+
+
+def transfers_of(one: Cut, time: Timing) -> list[Transfer]:
+    """A cut's buckets as transfers to schedule."""
+    return [Transfer(ready, time(size)) for ready, size in zip(one.ready, one.bytes, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Recommended:
+    """The best cap for some rounds of gradients, and what it would bring."""
+
+    example: Round
+    cap: int
+    """MiB."""
+    price: Price | None
+
+
+def recommended(case: Case, wanted: Callable[[RankStep], Round | None]) -> Recommended | None:
+    """The rounds that `wanted` picks, cut by the best cap; None where there are none or no cap is better."""
+    chosen = choose(case, wanted)
+    link = link_of(case) if chosen else None
+    cap = best_cap(case, chosen, link) if link is not None else None
+    if link is None or cap is None:
+        return None
+    time = link.time
+    price = case.price(lambda graph: rebucketed(case, graph, chosen.get(graph.step, []), time, [cap * MIB]))
+    return Recommended(next(iter(chosen.values()))[0], cap, price)
