@@ -16,6 +16,8 @@ Value = TypeVar("Value")
 
 WIDTH = 80
 NONE = "-"
+OWN_CAP = "the script's own cap"
+"""How a result names it; the tables have the size."""
 _INDENT = "  "
 _LONGEST_LABEL = 14
 """Longer ones would push the tables over the edge: then candidates are numbered."""
@@ -60,9 +62,13 @@ def _section(title: str, body: Sequence[Text]) -> Iterable[Text]:
 
 def _heads(rows: Sequence[Row]) -> dict[str, str]:
     """What stands for each candidate in the tables, by its label."""
-    labels = [row.label for row in rows]
-    short = all(len(label) <= _LONGEST_LABEL for label in labels)
-    return {label: label if short else f"#{number}" for number, label in enumerate(labels, 1)}
+    shown = {row.label: row.label.replace(OWN_CAP, _own(row)) for row in rows}
+    short = all(len(head) <= _LONGEST_LABEL for head in shown.values())
+    return shown if short else {label: f"#{number}" for number, label in enumerate(shown, 1)}
+
+
+def _own(row: Row) -> str:
+    return "script's own" if row.bucket_cap_mb is None else f"own: {row.bucket_cap_mb:g} MiB"
 
 
 def _measured(rows: Sequence[Row], heads: dict[str, str]) -> list[Text]:

@@ -45,9 +45,9 @@ from stepscope.cli.sweep_options import OWN_OPTIONS, parse, print_help
 from stepscope.cli.sweep_runs import RUNS, Launcher, Stopped
 from stepscope.errors import InputError
 from stepscope.sweep.build import Made, build
-from stepscope.sweep.plan import Plan, Slot, pending, runs_of, stages
+from stepscope.sweep.plan import Plan, Slot, but_for_cap, pending, runs_of, stages
 from stepscope.sweep.result import Sweep
-from stepscope.sweep.results import FAILED, MEASURED, RESULTS_FILE, ResultsFile, RunResult
+from stepscope.sweep.results import FAILED, MEASURED, NO_DDP, RESULTS_FILE, ResultsFile, RunResult
 
 GROUP = "stepscope.sweep_reports"
 SWEEP_FILE = "sweep.json"
@@ -144,9 +144,7 @@ class _Runs:
         self._file = file
         self._results = results
         self._candidates = plan.candidates
-        self._given_up = {
-            self._candidates.index(one.knobs) for one in results if one.status not in (MEASURED, FAILED)
-        }
+        self._given_up = {number for one in results if one.status == NO_DDP for number in self._alike(one)}
         """Those that need no further run. What failed before this command gets another try in it."""
 
     def make(self, launcher: Launcher) -> str | None:
@@ -164,10 +162,20 @@ class _Runs:
                     return signal_came.name
                 self._results.append(result)
                 self._file.append(result)
-                if result.status != MEASURED:
+                if result.status == FAILED:
                     self._given_up.add(slots[0].candidate)
+                elif result.status == NO_DDP:
+                    self._given_up.update(self._alike(result))
                 if progress is None:
                     self._log(result)
+
+    def _alike(self, result: RunResult) -> list[int]:
+        """The candidates that differ from a run in the bucket cap at most."""
+        return [
+            number
+            for number, knobs in enumerate(self._candidates)
+            if but_for_cap(knobs) == but_for_cap(result.knobs)
+        ]
 
     def _pending(self) -> tuple[list[Slot], int]:
         times = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import fmean
 
 import msgspec
@@ -14,7 +14,7 @@ from stepscope.budget.measured import Calibration
 from stepscope.stats import bootstrap_interval
 from stepscope.sweep.compare import Ranking, rank
 from stepscope.sweep.model import KIND, model_of, modelled, usable
-from stepscope.sweep.plan import AS_IN_SCRIPT, BUCKET_CAP, Plan, Slot, runs_of, stages
+from stepscope.sweep.plan import AS_IN_SCRIPT, BUCKET_CAP, Plan, Slot, but_for_cap, runs_of, stages
 from stepscope.sweep.result import Best, Model, Row, Sweep
 from stepscope.sweep.results import FAILED, MEASURED, NO_DDP, Figures, RunResult
 from stepscope.sweep.wording import explain, label, next_step
@@ -49,19 +49,33 @@ class Made:
     @property
     def by_candidate(self) -> list[Candidate]:
         """The runs of each candidate; a failure that a later run made good is forgotten."""
-        found = [Candidate(knobs) for knobs in self.plan.candidates]
-        for knobs, candidate in zip(self.plan.candidates, found, strict=True):
+        found = []
+        for knobs in self.plan.candidates:
             latest = {one.round: one for one in self.results if one.knobs == knobs}
-            candidate.runs.extend(latest[number] for number in sorted(latest))
+            found.append(
+                Candidate(knobs, [latest[number] for number in sorted(latest)], self._other_cap(knobs))
+            )
         return found
+
+    def _other_cap(self, knobs: dict[str, str]) -> RunResult | None:
+        """A run without DDP at another bucket cap, which tells of this one as well."""
+        return next(
+            (
+                one
+                for one in self.results
+                if one.status == NO_DDP and but_for_cap(one.knobs) == but_for_cap(knobs)
+            ),
+            None,
+        )
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A combination of knobs and its runs, by round."""
+    """A combination of knobs and its runs, by round. without_ddp: a run that shows that its bucket cap changes nothing."""
 
     knobs: dict[str, str]
-    runs: list[RunResult] = field(default_factory=list)
+    runs: list[RunResult]
+    without_ddp: RunResult | None = None
 
     @property
     def measured(self) -> list[RunResult]:
@@ -76,7 +90,7 @@ class Candidate:
     @property
     def status(self) -> str:
         """That of its worst run; no run at all is a status of its own."""
-        found = {run.status for run in self.runs}
+        found = {run.status for run in self.runs} | ({NO_DDP} if self.without_ddp else set())
         return next((status for status in (FAILED, NO_DDP, MEASURED) if status in found), NOT_RUN)
 
     @property
@@ -146,7 +160,8 @@ def _row(
     model: RingModel | None,
     predictions: Predictions | None,
 ) -> Row:
-    messages = [run.message for run in candidate.runs if run.message]
+    shown = [*([candidate.without_ddp] if candidate.without_ddp else []), *candidate.runs]
+    messages = [run.message for run in shown if run.message]
     row = Row(
         knobs=candidate.knobs,
         status=candidate.status,

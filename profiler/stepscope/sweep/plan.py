@@ -44,6 +44,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
+def but_for_cap(knobs: Mapping[str, str]) -> dict[str, str]:
+    """What a candidate sets besides the bucket cap."""
+    return {name: value for name, value in knobs.items() if name != BUCKET_CAP}
+
+
 class Stage(NamedTuple):
     """So many candidates, the best so far, have made so many rounds at its end."""
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from stepscope.sweep.plan import AS_IN_SCRIPT, BUCKET_CAP
 from stepscope.sweep.result import Row, Sweep
+from stepscope.sweep.results import NO_DDP
 from stepscope.units import milliseconds, percent
 
 DDP_DEFAULT = "25"
@@ -23,7 +24,12 @@ def _setting(name: str, value: str) -> str:
 
 
 def explain(sweep: Sweep) -> str:
-    """The answer."""
+    """The answer, as a sentence."""
+    text = _answer(sweep)
+    return text[:1].upper() + text[1:]
+
+
+def _answer(sweep: Sweep) -> str:
     if sweep.best is None:
         failed = [row for row in sweep.rows if row.message]
         why = f": {failed[0].label}: {failed[0].message}" if failed else ""
@@ -50,6 +56,8 @@ def next_step(sweep: Sweep) -> str:
     """What to do now."""
     if sweep.stopped is not None:
         return f"The same command with --out {sweep.folder} goes on with the runs that are missing."
+    if sweep.best is None and any(row.status == NO_DDP for row in sweep.rows):
+        return "Wrap the model in DistributedDataParallel, or compare what the script does have: --arg and --env take any knob."
     if sweep.best is None:
         return f"See what the script printed in {sweep.folder}/runs/*/log.txt, mend it, and run the same command again."
     best = sweep.rows[sweep.best.row]
