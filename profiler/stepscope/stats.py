@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from math import ceil
 
 import numpy as np
+from numpy.typing import NDArray
 
 _RESAMPLES = 10_000
+_DIFFERENCE_RESAMPLES = 2_000
+"""Fewer, since a comparison asks for dozens of intervals."""
 _SEED = 20_26
 
 
@@ -57,3 +61,40 @@ def _t_within(angle: float, degrees: int) -> float:
     if odd:
         return 2 / math.pi * (angle + math.sin(angle) * total)
     return math.sin(angle) * total
+
+
+FEWEST = 4
+"""Steps a side from which a difference can be told from noise: of two sets of three that differ by chance alone, one in
+ten lies wholly above or below the other."""
+
+
+def difference_interval(
+    a: Sequence[float], b: Sequence[float], confidence: float = 0.95
+) -> tuple[float, float] | None:
+    """Percentile bootstrap interval of median(b) - median(a); None with fewer than two values on a side. Seeded."""
+    if min(len(a), len(b)) < 2:
+        return None
+    random = np.random.default_rng(_SEED)
+    differences = _resampled_medians(b, random) - _resampled_medians(a, random)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(differences, (tail, 1 - tail))
+    return float(low), float(high)
+
+
+def _resampled_medians(values: Sequence[float], random: np.random.Generator) -> NDArray[np.float64]:
+    data = np.asarray(values, dtype=np.float64)
+    picks = random.integers(0, len(data), size=(_DIFFERENCE_RESAMPLES, len(data)))
+    medians: NDArray[np.float64] = np.median(data[picks], axis=1)
+    return medians
+
+
+def enough_steps(change: float, interval: tuple[float, float], steps_a: int, steps_b: int) -> int | None:
+    """About how many steps a side would tell `change` from noise; None where no number would.
+
+    An interval shrinks with the root of the number of steps.
+    """
+    if change == 0:
+        return None
+    half = (interval[1] - interval[0]) / 2
+    steps = 2 / (1 / steps_a + 1 / steps_b)
+    return max(FEWEST, ceil(steps * (half / change) ** 2), ceil(steps) + 1)

@@ -1,0 +1,110 @@
+"""An audit as samples: every figure once a step, so that two audits can be compared with an interval."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from statistics import fmean
+
+from stepscope.audit.result import Audit, Collective, Step, Waterfall
+
+Samples = dict[str, list[float]]
+"""A figure's name to its values, one a counted step; absent where it was measured in none."""
+
+STEP_FIGURES = ("compute_ms", "comm_ms", "exposed_ms", "cost_ms")
+GRADIENT_FIGURES = ("comm_ms", "hidden_backward_ms", "hidden_other_ms", "exposed_ms", "floor_ms", "excess_ms")
+WATERFALL_FIGURES = tuple(f"waterfall.{name}" for name in Waterfall.__struct_fields__)
+STEP, COST_SHARE, OVERLAP = "step_ms", "cost_share", "overlap_backward"
+
+_Key = tuple[int, int]
+"""Which recording of the ranks, from 0, and the step's number in it."""
+
+
+def samples_of(audit: Audit) -> Samples:
+    """Every figure of the counted steps, each step the mean over its ranks."""
+    steps = list(counted(audit).values())
+    found: Samples = {name: _means(steps, attrgetter(name)) for name in STEP_FIGURES}
+    found[STEP] = _means(steps, step_ms)
+    found[COST_SHARE] = _means(steps, _cost_share)
+    found[OVERLAP] = [share for ranks in steps if (share := _overlap(ranks)) is not None]
+    for name in (*(f"grad.{figure}" for figure in GRADIENT_FIGURES), *WATERFALL_FIGURES):
+        found[name] = _means(steps, _inner(*name.split(".")))
+    return {name: values for name, values in found.items() if values}
+
+
+def counted(audit: Audit) -> dict[_Key, list[Step]]:
+    """The steps that the verdict counts, each with what every rank measured of it."""
+    steps: dict[_Key, list[Step]] = defaultdict(list)
+    recordings: Counter[int | None] = Counter()
+    for rank in audit.ranks:
+        for step in rank.steps:
+            if step.valid:
+                steps[recordings[rank.rank], step.step].append(step)
+        if rank.rank is not None:
+            recordings[rank.rank] += 1
+    return steps
+
+
+def bucket_samples(audit: Audit) -> dict[int, Samples]:
+    """Of each bucket, by its position in launch order: how long it took, how much of it was exposed, in every counted step."""
+    valid = {(rank.source, step.step) for rank in audit.ranks for step in rank.steps if step.valid}
+    launched: dict[tuple[str, int], list[Collective]] = defaultdict(list)
+    for one in audit.collectives:
+        if one.gradient and one.step is not None and (one.source, one.step) in valid:
+            launched[one.source, one.step].append(one)
+    seen: dict[int, dict[int, list[Collective]]] = defaultdict(lambda: defaultdict(list))
+    for (_, step), mine in launched.items():
+        for place, one in enumerate(sorted(mine, key=_launch)):
+            seen[place][step].append(one)
+    return {place: _bucket(list(steps.values())) for place, steps in sorted(seen.items())}
+
+
+def _launch(one: Collective) -> float:
+    return one.start_ms if one.launch_ms is None else one.launch_ms
+
+
+def _bucket(steps: Sequence[Sequence[Collective]]) -> Samples:
+    return {
+        "duration_ms": [fmean(one.duration_ms for one in ranks) for ranks in steps],
+        "exposed_ms": [fmean(one.exposed_ms for one in ranks) for ranks in steps],
+        "hidden_share": [
+            sum(one.hidden_backward_ms or 0.0 for one in ranks) / total
+            for ranks in steps
+            if (total := sum(one.duration_ms for one in ranks))
+        ],
+    }
+
+
+def _means(steps: Sequence[Sequence[Step]], figure: Callable[[Step], float | None]) -> list[float]:
+    """The mean over ranks of every step in which all ranks have the figure."""
+    rows = [[figure(step) for step in ranks] for ranks in steps]
+    whole = [[value for value in row if value is not None] for row in rows]
+    return [fmean(known) for row, known in zip(rows, whole, strict=True) if len(known) == len(row)]
+
+
+def _inner(part: str, name: str) -> Callable[[Step], float | None]:
+    """Takes a figure of a part of the step, where the step has that part."""
+
+    def figure(step: Step) -> float | None:
+        value: float | None = getattr(getattr(step, part), name, None)
+        return value
+
+    return figure
+
+
+def step_ms(step: Step) -> float:
+    """How long a step took; its window on the host where the audit says no more."""
+    length: float | None = getattr(step, STEP, None)
+    return step.wall_ms if length is None else length
+
+
+def _cost_share(step: Step) -> float | None:
+    return step.cost_ms / step_ms(step) if step.cost_ms is not None and step_ms(step) else None
+
+
+def _overlap(ranks: Sequence[Step]) -> float | None:
+    """The share of the step's gradient communication that backward hid, over all ranks."""
+    grads = [step.grad for step in ranks if step.grad is not None]
+    comm = sum(grad.comm_ms for grad in grads)
+    return sum(grad.hidden_backward_ms for grad in grads) / comm if comm else None

@@ -1,0 +1,82 @@
+"""An audit and its files to a second opinion: the one entry to this package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from stepscope.second_opinion import hta, plugin
+from stepscope.second_opinion.facts import FileFacts
+from stepscope.second_opinion.figures import Answer
+from stepscope.second_opinion.peers import INSTALL, Asked, Limits, ask, version_of
+from stepscope.second_opinion.result import Figure, Opinion, Peer, SecondOpinion
+
+
+@dataclass(frozen=True, slots=True)
+class _Tool:
+    """A peer: the module that asks it, and its definitions computed from our data."""
+
+    name: str
+    module: str
+    figures: Callable[[FileFacts, Answer], list[Figure]]
+    remarks: Callable[[FileFacts], list[str]]
+    why_no_figure: Callable[[FileFacts], str | None]
+
+
+_TOOLS = (
+    _Tool(hta.NAME, "stepscope.second_opinion.ask_hta", hta.figures, hta.remarks, hta.why_no_figure),
+    _Tool(
+        plugin.NAME,
+        "stepscope.second_opinion.ask_plugin",
+        plugin.figures,
+        plugin.remarks,
+        plugin.why_no_figure,
+    ),
+)
+
+Progress = Callable[[int, int, str], None]
+
+
+def second_opinion(
+    files: Sequence[FileFacts], limits: Limits | None = None, progress: Progress | None = None
+) -> SecondOpinion:
+    """What every installed peer says of the files, beside what we do, with our own data under the peer's definition."""
+    limits = limits or Limits()
+    peers = [_peer(tool) for tool in _TOOLS]
+    asked: dict[str, Asked] = {}
+    for done, (tool, peer) in enumerate(zip(_TOOLS, peers, strict=True)):
+        if progress is not None:
+            progress(done, len(_TOOLS), tool.name)
+        if peer.missing is None:
+            asked[tool.name] = ask(tool.module, [Path(file.recording.source) for file in files], limits)
+    return SecondOpinion(
+        stepscope=version("stepscope"),
+        peers=peers,
+        opinions=[
+            _opinion(tool, file, asked[tool.name]) for file in files for tool in _TOOLS if tool.name in asked
+        ],
+    )
+
+
+def _peer(tool: _Tool) -> Peer:
+    installed = version_of(tool.name)
+    missing = None if installed else f"{tool.name} is not installed: {INSTALL}"
+    return Peer(name=tool.name, version=installed, missing=missing)
+
+
+def _opinion(tool: _Tool, file: FileFacts, asked: Asked) -> Opinion:
+    reply = asked.replies.get(str(Path(file.recording.source).resolve()))
+    answer = reply.answer if reply is not None else {}
+    error = reply.error if reply is not None else asked.ended or "it gave no answer"
+    if error is None and "overlap" not in answer:
+        error = tool.why_no_figure(file) or "NaN, and our data does not tell why"
+    return Opinion(
+        peer=tool.name,
+        source=file.recording.source,
+        rank=file.rank.rank,
+        error=error,
+        figures=tool.figures(file, answer),
+        remarks=tool.remarks(file),
+    )
