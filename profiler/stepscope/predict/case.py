@@ -1,0 +1,58 @@
+"""A recorded run as a prediction needs it: its traces as a case to replay, and run.json."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from stepscope.audit.basis import Basis, prepare
+from stepscope.audit.case import Case
+from stepscope.audit.result import Thresholds
+from stepscope.audit.step import measure_step
+from stepscope.errors import InputError
+from stepscope.ranks.pairing import pair
+from stepscope.replay.graph import build
+from stepscope.replay.timeline import Timeline
+from stepscope.trace.classify import classify
+from stepscope.trace.discover import find_traces
+from stepscope.trace.reader import read
+from stepscope.trace.recording import Recording
+
+RUN_FILE = "run.json"
+_MOST_STEPS = 8
+"""Of more valid steps than this, so many are replayed, evenly spread."""
+
+
+def read_case(path: str | Path) -> Case:
+    """The case of a run directory, a trace, or a folder of traces; raises InputError where there is none to read."""
+    run = Path(path) / RUN_FILE
+    try:
+        about = msgspec.json.decode(run.read_bytes(), type=dict[str, object]) if run.is_file() else None
+    except (OSError, msgspec.DecodeError) as error:
+        raise InputError(f"cannot read {run}: {error}; remove it to predict from the traces alone") from error
+    return case_of([classify(read(file)) for file in find_traces([str(path)])], about)
+
+
+def case_of(recordings: Sequence[Recording], run: dict[str, object] | None) -> Case:
+    """Recordings of one job laid out to be replayed: of their valid steps at most `_MOST_STEPS`."""
+    pairing = pair(recordings)
+    bases = prepare(recordings, pairing)
+    chosen = _chosen(bases)
+    timelines = [Timeline(recording.trace) for recording in recordings]
+    drawn = {number: build(recordings, pairing, number, timelines) for number in chosen}
+    parts = [
+        (basis, [measure_step(basis, w) for w in basis.recording.steps.windows if w.number in chosen])
+        for basis in bases
+    ]
+    graphs = {number: graph for number, graph in drawn.items() if graph is not None}
+    return Case(recordings, parts, pairing, graphs, Thresholds(), run)
+
+
+def _chosen(bases: Sequence[Basis]) -> list[int]:
+    numbers = [(basis, w.number) for basis in bases for w in basis.recording.steps.windows]
+    valid = sorted({number for basis, number in numbers if number not in basis.invalid})
+    spread = np.linspace(0, len(valid) - 1, min(len(valid), _MOST_STEPS)).round().astype(int)
+    return [valid[place] for place in spread.tolist()]
