@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from device_cases import recorded, simulated
+from stepscope.audit.case import Price
 from stepscope.audit.causes import find_causes
+from stepscope.audit.causes.finding import Description, priced
 from stepscope_workloads.simulate import Fabric, Host, Job, Layer, Model, Simulation, parse, uniform
 from stepscope_workloads.simulate.job import US
 
@@ -123,6 +125,17 @@ def test_one_read_that_keeps_the_host_from_running_ahead_costs_what_the_device_l
     """Without it the host's window would be a millisecond; the device would still take as long, and it is what counts."""
     job = Job(host=RUNS_AHEAD, steps=6, causes=(parse("host-sync:where=backward"),))
     assert find_causes(simulated(Simulation(job), tmp_path)) == []
+
+
+def test_how_severe_a_cause_is_depends_on_the_step_of_the_device(tmp_path: Path) -> None:
+    """3 % of the device's step is no tenth of a window on a host that runs ahead."""
+    simulation = Simulation(Job(host=RUNS_AHEAD, steps=6))
+    case = simulated(simulation, tmp_path)
+    step_ms = simulation.truth()["step_ns"] / 1e6
+    assert case.step_ms == pytest.approx(step_ms, rel=0.01)
+    price = Price(ms=0.029 * step_ms, by_step={0: 0.029 * step_ms})
+    (found,) = priced(case, price, Description("a-cause", "high: told so", [], "a fix", "a source"))
+    assert found.severity == "low"
 
 
 @pytest.mark.parametrize("name", ["wait-edge-in-backward", "pageable-copy"])

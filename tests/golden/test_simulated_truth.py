@@ -230,6 +230,19 @@ def test_the_floor_is_each_ranks_own(seed: int, tmp_path: Path) -> None:
     assert measured(found, "grad", ("floor", "excess")) == known(truth, "grad", ("floor", "excess"))
 
 
+def test_shares_are_of_the_devices_step_where_the_host_runs_ahead(tmp_path: Path) -> None:
+    """Its window of under a millisecond says nothing of a step that takes the device twenty."""
+    job = Job(ranks=2, steps=5, host=Host(reads_loss=False), fabric=Fabric(gb_per_s=3.0))
+    found, truth = audited(job, tmp_path)
+    steady = [step for rank in truth["ranks"] for step in rank["steps"][1:]]
+    step, cost = (sum(one[name] for one in steady) / len(steady) / 1e6 for name in ("step_ns", "cost_ns"))
+    assert all(one.wall_ms < 0.1 * step for rank in found.ranks for one in rank.steps)
+    assert [one.step_ms for rank in found.ranks for one in rank.steps] == pytest.approx([step] * 10, rel=0.01)
+    assert found.verdict.step_ms == pytest.approx(step, rel=0.005)
+    assert found.verdict.cost_share == pytest.approx(cost / step, rel=0.005)
+    assert found.verdict.label == "comm-bound"
+
+
 def test_clocks_of_other_hosts_are_found_in_offset_and_drift(tmp_path: Path) -> None:
     clocks = (Clock(50 * US, 20.0), Clock(-1300 * US, -15.0), Clock(900 * MS, 40.0))
     found, _ = audited(Job(ranks=6, ranks_per_host=2, clocks=clocks, steps=4), tmp_path)

@@ -18,7 +18,7 @@ from stepscope.audit.case import Case
 from stepscope.audit.causes import find_causes
 from stepscope.audit.gates import gates_of
 from stepscope.audit.overlap import comm_union, measure
-from stepscope.audit.replayed import StepGraphs, costs_of
+from stepscope.audit.replayed import Priced, StepGraphs, priced_steps
 from stepscope.audit.result import Audit, Thresholds, Verdict
 from stepscope.audit.ring import ring_models
 from stepscope.audit.step import MeasuredStep, measure_step, plain_step, starved_share
@@ -27,6 +27,7 @@ from stepscope.audit.wording import first_fix
 from stepscope.ranks.clocks import Clock, fit_clocks
 from stepscope.ranks.pairing import Pairing, pair
 from stepscope.ranks.stragglers import Lateness, find_stragglers
+from stepscope.replay.timeline import Timeline
 from stepscope.stats import median
 from stepscope.trace.recording import Phase, Recording
 from stepscope.units import ns_to_ms
@@ -50,14 +51,16 @@ def audit(
     pairing = pair(recordings)
     bases = prepare(recordings, pairing)
     chosen = _chosen_steps(bases)
-    graphs = StepGraphs(recordings, pairing, _communicating(bases, chosen))
-    costs = costs_of(graphs)
-    parts = [_measure(basis, costs[index]) for index, basis in enumerate(bases)]
+    timelines = [Timeline(recording.trace) for recording in recordings]
+    graphs = StepGraphs(recordings, pairing, _communicating(bases, chosen), timelines)
+    priced = priced_steps(graphs)
+    parts = [_measure(basis, priced[index]) for index, basis in enumerate(bases)]
     samples = [sample for sample in _samples(parts) if sample.step.window.number in chosen]
     gates = gates_of(recordings)
     any_comm = any(recording.collectives for recording in recordings)
     rows = [row for basis, steps in parts for row in collective_rows(basis, steps)]
-    findings = find_causes(Case(recordings, _only(parts, chosen), pairing, graphs, thresholds, run))
+    case = Case(recordings, _only(parts, chosen), pairing, graphs, thresholds, run, timelines)
+    findings = find_causes(case)
     return Audit(
         stepscope=version("stepscope"),
         verdict=_advised(judge(samples, gates, any_comm, thresholds, _world_size(recordings)), findings),
@@ -133,9 +136,9 @@ def _only(parts: Sequence[Part], chosen: set[int]) -> list[Part]:
     ]
 
 
-def _measure(basis: Basis, costs: Mapping[int, float]) -> Part:
+def _measure(basis: Basis, priced: Mapping[int, Priced]) -> Part:
     windows = basis.recording.steps.windows
-    return basis, [measure_step(basis, window, costs.get(window.number)) for window in windows]
+    return basis, [measure_step(basis, window, priced.get(window.number)) for window in windows]
 
 
 def _samples(parts: Sequence[Part]) -> list[Sample]:

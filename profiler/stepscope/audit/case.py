@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from stepscope.audit.step import MeasuredStep
 from stepscope.ranks.pairing import Pairing
 from stepscope.replay.change import Change
 from stepscope.replay.graph import StepGraph
+from stepscope.replay.timeline import Timeline
 from stepscope.stats import median
 from stepscope.trace.recording import Recording
 
@@ -59,7 +61,14 @@ class Case:
     thresholds: Thresholds
     run: Mapping[str, Any] | None = None
     """run.json of a recorded run."""
+    timelines: Sequence[Timeline] = ()
+    """Of the recordings, as the replay reads them."""
     _shared: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.timelines:
+            made = [Timeline(recording.trace) for recording in self.recordings]
+            object.__setattr__(self, "timelines", made)
 
     def shared(self, what: object, make: Callable[[], _T]) -> _T:
         """Something that several detectors need, made by the first of them that asks for it."""
@@ -93,6 +102,14 @@ class Case:
 
     @property
     def step_ms(self) -> float | None:
-        """The median length of a valid step in ms; None without one."""
-        walls = [one.step.wall / 1e6 for one in self.rank_steps()]
-        return median(walls) if walls else None
+        """How long a step took: the median over valid steps of the mean over ranks, in ms; None without one."""
+        by_step: dict[int, list[float]] = defaultdict(list)
+        for one in self.rank_steps():
+            graph = self.graphs.get(one.number)
+            took = graph.pace().get(one.index) if graph else None
+            by_step[one.number].append(one.step.wall if took is None else took)
+        return (
+            median([sum(of_ranks) / len(of_ranks) for of_ranks in by_step.values()]) / 1e6
+            if by_step
+            else None
+        )

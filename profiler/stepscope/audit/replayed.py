@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 from stepscope.ranks.pairing import Pairing
@@ -18,14 +19,21 @@ class StepGraphs(Mapping[int, StepGraph]):
     Drawing them takes longer than all of the rest of an audit; nothing is drawn for a job without anything to price.
     """
 
-    def __init__(self, recordings: Sequence[Recording], pairing: Pairing, numbers: Sequence[int]) -> None:
+    def __init__(
+        self,
+        recordings: Sequence[Recording],
+        pairing: Pairing,
+        numbers: Sequence[int],
+        timelines: Sequence[Timeline],
+    ) -> None:
         self._recordings, self._pairing, self._numbers = recordings, pairing, numbers
+        self._timelines = timelines
 
     @cached_property
     def _drawn(self) -> dict[int, StepGraph]:
-        timelines = [Timeline(recording.trace) for recording in self._recordings]
         built = {
-            number: build(self._recordings, self._pairing, number, timelines) for number in self._numbers
+            number: build(self._recordings, self._pairing, number, self._timelines)
+            for number in self._numbers
         }
         return {number: graph for number, graph in built.items() if graph is not None}
 
@@ -39,10 +47,23 @@ class StepGraphs(Mapping[int, StepGraph]):
         return len(self._drawn)
 
 
-def costs_of(graphs: Mapping[int, StepGraph]) -> dict[int, dict[int, float]]:
-    """What communication cost: by the recording's place in the list, step number to ns; steps without a graph are absent."""
-    found: dict[int, dict[int, float]] = defaultdict(dict)
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """One step of one rank as its replay has it; ns.
+
+    took: from one drained device to the next; the host's window where something blocks the host in it. cost: what of it
+    is communication's.
+    """
+
+    took: float
+    cost: float
+
+
+def priced_steps(graphs: Mapping[int, StepGraph]) -> dict[int, dict[int, Priced]]:
+    """By the recording's place in the list, step number to its replay; steps without a graph are absent."""
+    found: dict[int, dict[int, Priced]] = defaultdict(dict)
     for number, graph in graphs.items():
+        took = graph.pace()
         for index, cost in graph.cost().items():
-            found[index][number] = cost
+            found[index][number] = Priced(took[index], cost)
     return found

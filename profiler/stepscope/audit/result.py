@@ -37,6 +37,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str
     host_bound: bool
     """The device waits for launches most of the time."""
+    step_ms: float | None = None
+    """How long a step took: median over valid steps of the mean over ranks."""
     cost_share: float | None = None
     """Cost of communication over the step: median over valid steps of the mean over ranks."""
     cost_share_ci: Span | None = None
@@ -121,6 +123,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     why_invalid: str | None = None
     start_ms: float
     wall_ms: float
+    """Its window on the host."""
+    step_ms: float | None = None
+    """How long it took: on the device, from one step's end to the next's, where the host runs ahead, else its window."""
     comm_ms: float
     compute_ms: float
     backward_compute_ms: float | None = None

@@ -11,6 +11,7 @@ from stepscope import intervals as iv
 from stepscope.audit import result, schedule
 from stepscope.audit.basis import Basis
 from stepscope.audit.overlap import Overlap, comm_union, measure, span_union
+from stepscope.audit.replayed import Priced
 from stepscope.audit.schedule import Ready, Slot, Transfer
 from stepscope.audit.waterfall import Circumstances, Parts, split
 from stepscope.intervals import Intervals
@@ -40,13 +41,18 @@ class MeasuredStep:
     backward_end: int
     lanes: int
     buckets: list[tuple[CollectiveOp, Ready | None]]
-    replayed_cost: float | None
-    """What the step would have been shorter by without any transfer time; None where it could not be replayed."""
+    priced: Priced | None
+    """What its replay gave; None where it could not be replayed."""
 
     @property
     def wall(self) -> int:
         """Length of the step on the host."""
         return self.window.end - self.window.start
+
+    @property
+    def took(self) -> float:
+        """How long the step took: on the device where the host runs ahead of it, whose window is then shorter."""
+        return self.wall if self.priced is None else self.priced.took
 
     @property
     def fits(self) -> bool:
@@ -59,17 +65,17 @@ class MeasuredStep:
 
         Without a replay an upper bound: exposed time less what the host starved.
         """
-        if self.replayed_cost is None:
+        if self.priced is None:
             return self.overlap.exposed - self.starved_in_backward
-        return min(max(0, round(self.replayed_cost)), self.overlap.exposed)
+        return min(max(0, round(self.priced.cost)), self.overlap.exposed)
 
     def floor(self, slowdown: float = 1.0) -> float:
         """Exposed ns that no schedule of these buckets avoids, were every transfer so many times as long."""
         return schedule.floor(self.todo, self.backward_end, self.lanes, slowdown)
 
 
-def measure_step(basis: Basis, window: Window, replayed_cost: float | None = None) -> MeasuredStep:
-    """Everything about one step, from the activities it launched, and what its replay says that communication cost."""
+def measure_step(basis: Basis, window: Window, priced: Priced | None = None) -> MeasuredStep:
+    """Everything about one step, from the activities it launched and from its replay."""
     recording, unions = basis.recording, basis.unions
     ops, buckets = basis.ops_of.get(window.number, ()), basis.buckets(window.number)
     backward = unions.phase(window.number, Phase.BACKWARD)
@@ -97,7 +103,7 @@ def measure_step(basis: Basis, window: Window, replayed_cost: float | None = Non
         backward_end=int(backward[-1, 1]) if len(backward) else window.start,
         lanes=recording.lanes,
         buckets=list(zip(buckets, ready, strict=True)),
-        replayed_cost=replayed_cost,
+        priced=priced,
     )
 
 
@@ -157,6 +163,7 @@ def plain_step(basis: Basis, step: MeasuredStep, *, priced: bool) -> result.Step
         why_invalid=basis.invalid.get(number),
         start_ms=ns_to_ms(window.start),
         wall_ms=ns_to_ms(step.wall),
+        step_ms=ns_to_ms(step.took) if priced else None,
         comm_ms=ns_to_ms(overlap.comm),
         compute_ms=ns_to_ms(iv.total(basis.unions.of_step(number))),
         backward_compute_ms=ns_to_ms(iv.total(basis.unions.phase(number, Phase.BACKWARD)))

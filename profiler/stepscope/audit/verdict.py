@@ -22,6 +22,7 @@ from stepscope.audit.wording import (
     nothing_to_hide,
 )
 from stepscope.stats import bootstrap_interval, median
+from stepscope.units import NS_PER_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,28 +37,33 @@ class Sample:
     @property
     def cost_share(self) -> float:
         """Cost of communication over the measured step."""
-        return self.step.cost / self.step.wall
+        return self.step.cost / self.step.took
+
+    @property
+    def step_ms(self) -> float:
+        """How long the step took, in ms."""
+        return self.step.took / NS_PER_MS
 
     @property
     def comm_share(self) -> float:
         """Communication over the step without its cost."""
-        return self.step.overlap.comm / max(1, self.step.wall - self.step.cost)
+        return self.step.overlap.comm / max(1, self.step.took - self.step.cost)
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """A share of the step: median over steps of the mean over ranks, and its interval if there are two steps or more."""
+class Figure:
+    """A figure of the steps: median over steps of the mean over ranks, and its interval if there are two steps or more."""
 
     value: float
     interval: tuple[float, float] | None
 
     @classmethod
-    def of(cls, samples: Sequence[Sample], figure: str) -> Share:
-        """The share called `figure` ("cost_share" or "comm_share") over all samples."""
+    def of(cls, samples: Sequence[Sample], figure: str) -> Figure:
+        """The one called `figure` ("cost_share", "comm_share" or "step_ms") over all samples."""
         by_step: dict[tuple[int, int], list[float]] = defaultdict(list)
         for sample in samples:
             by_step[sample.window, sample.step.window.number].append(getattr(sample, figure))
-        values = [sum(shares) / len(shares) for shares in by_step.values()]
+        values = [sum(of_ranks) / len(of_ranks) for of_ranks in by_step.values()]
         return cls(median(values), bootstrap_interval(values))
 
     def above(self, threshold: float) -> bool | None:
@@ -83,7 +89,7 @@ def judge(
         return _inconclusive(gates or ("no valid step was recorded",), host_bound, thresholds)
     if not any_comm:
         return _no_communication(world_size, host_bound, thresholds)
-    cost, comm = Share.of(samples, "cost_share"), Share.of(samples, "comm_share")
+    cost, comm = Figure.of(samples, "cost_share"), Figure.of(samples, "comm_share")
     label, reason = _label(samples, cost, comm, thresholds)
     by_rank = _rank_medians(samples)
     facts = Facts(
@@ -91,7 +97,7 @@ def judge(
         reason=reason,
         thresholds=thresholds,
         headroom=_headroom(samples, thresholds) if label == COMM_SENSITIVE else None,
-        replayed=all(s.step.replayed_cost is not None for s in samples),
+        replayed=all(s.step.priced is not None for s in samples),
         ranks=len({s.rank for s in samples}),
         steps=len({(s.window, s.step.window.number) for s in samples}),
         host_bound=host_bound,
@@ -101,6 +107,7 @@ def judge(
         label=label,
         reason=reason,
         host_bound=host_bound,
+        step_ms=Figure.of(samples, "step_ms").value,
         cost_share=cost.value,
         cost_share_ci=cost.interval,
         cost_replayed=facts.replayed,
@@ -139,7 +146,7 @@ def _inconclusive(gates: Sequence[str], host_bound: bool, thresholds: Thresholds
     )
 
 
-def _label(samples: Sequence[Sample], cost: Share, comm: Share, thresholds: Thresholds) -> tuple[str, str]:
+def _label(samples: Sequence[Sample], cost: Figure, comm: Figure, thresholds: Thresholds) -> tuple[str, str]:
     bound, heavy = cost.above(thresholds.cost_share), comm.above(thresholds.comm_share)
     if bound is None:
         other = COMPUTE_BOUND if heavy is False else COMM_SENSITIVE
@@ -157,7 +164,7 @@ def _label(samples: Sequence[Sample], cost: Share, comm: Share, thresholds: Thre
 
 
 def _exposed_share(samples: Sequence[Sample]) -> float:
-    return median([s.step.overlap.exposed / s.step.wall for s in samples])
+    return median([s.step.overlap.exposed / s.step.took for s in samples])
 
 
 def _main_reason(samples: Sequence[Sample]) -> str:
@@ -199,7 +206,7 @@ def _cost_share_if_slower(samples: Sequence[Sample], slowdown: float) -> float:
     for sample in samples:
         step = sample.step
         grown = step.floor(slowdown) - step.floor()
-        shares.append((step.cost + grown) / (step.wall + grown))
+        shares.append((step.cost + grown) / (step.took + grown))
     return median(shares)
 
 

@@ -72,11 +72,7 @@ def device_views(case: Case, graph: StepGraph) -> list[DeviceView]:
 
 def _views(case: Case, graph: StepGraph) -> list[DeviceView]:
     on_device = [one for one in in_step(case, graph) if one.recording.device in ("cuda", "rocm")]
-    return [_view(one, _all_activities(case, one)) for one in on_device]
-
-
-def _all_activities(case: Case, one: RankStep) -> Activities:
-    return case.shared(("activities", one.index), lambda: Activities.of(one.recording.trace))
+    return [_view(one, case.timelines[one.index].activities) for one in on_device]
 
 
 def reads_gradients(case: Case, graph: StepGraph) -> dict[Key, Key]:

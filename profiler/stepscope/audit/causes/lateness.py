@@ -80,9 +80,8 @@ def findings(case: Case, phases: Sequence[str], cause: str, fix: str, reference:
     if not _anybody_waits(case):
         return []
     found = []
-    timelines = [Timeline(recording.trace) for recording in case.recordings]
     for phase in phases:
-        late = _late_in(case, phase, timelines)
+        late = _late_in(case, phase, case.timelines)
         if late is not None:
             price = case.price(lambda graph, late=late: _as_fast_as_others(graph, late))  # type: ignore[misc]
             found += priced(case, price, _describe(late, cause, fix, reference))
