@@ -26,9 +26,9 @@ _LOOKS_LIKE_TRACE = re.compile(rb'"(?:traceEvents|deviceProperties|distributedIn
 def find_traces(paths: Sequence[str]) -> list[Path]:
     """The trace files that paths name, each once, in natural order (rank2 before rank10).
 
-    A file is taken as it is, but not one that the perfetto report joined. Of a folder, `*.pt.trace.json(.gz)` and whatever other JSON in it looks like a trace; its
-    subfolders are left alone, since each may be a run of its own. A path that does not exist is tried as a glob, and
-    of its matches likewise what looks like a trace.
+    A file is taken as it is, unless the perfetto report joined it from several. Of a folder, `*.pt.trace.json(.gz)` and
+    whatever other JSON in it looks like a trace; its subfolders are left alone, since each may be a run of its own. A
+    path that does not exist is tried as a glob, and of its matches likewise what looks like a trace.
     InputError where a path does not exist or no trace is found.
     """
     found: dict[Path, Path] = {}
