@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TextIO
 
 from stepscope.compare.result import Comparison
 from stepscope_reports.compare import NOTE, about, bucket_row, finding, rows_of
+from stepscope_reports.markup import escaped, table
 from stepscope_reports.plain import clean
 
 _FIGURES = ("", "A", "B", "change", "95 % interval", "")
@@ -34,32 +35,6 @@ def _lines(made: Comparison) -> Iterable[str]:
     yield from table(_BUCKETS, [bucket_row(row) for row in made.buckets], "Buckets (ms)")
     yield from ("", *(f"- {escaped(finding(row))}" for row in made.findings))
     yield from (NOTE, "") if not made.findings else ("", NOTE)
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> Iterable[str]:
-    """A table with the first column to the left and the others to the right; nothing without rows."""
-    if not rows:
-        return
-    yield ""
-    if title:
-        yield from (f"{title}:", "")
-    yield f"| {' | '.join(head)} |"
-    yield f"|:--|{'--:|' * (len(head) - 1)}"
-    for row in rows:
-        yield f"| {' | '.join(_cell(cell) for cell in row)} |"
-
-
-def _cell(text: str) -> str:
-    inner = text.strip()
-    return ("&emsp;" if text.startswith("  ") else "") + escaped(inner)
-
-
-def escaped(text: str) -> str:
-    """A name or sentence in which nothing is markup, a table's border or a mention."""
-    text = clean(text).replace("\\", "\\\\").replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    for mark in "`*_[]|#@":
-        text = text.replace(mark, f"\\{mark}")
-    return text
 
 
 def _code(text: str) -> str:

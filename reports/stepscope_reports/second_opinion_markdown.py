@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TextIO
 
 from stepscope.second_opinion.result import SecondOpinion
-from stepscope_reports.compare_markdown import escaped, table
+from stepscope_reports.markup import escaped, table
 from stepscope_reports.second_opinion import FIGURES, NOTE, figure_rows, files, headline, ladders, remarks
 
 

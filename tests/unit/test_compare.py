@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import jsonschema
 import msgspec
 import pytest
-import sample_audits as samples
 from msgspec.structs import replace
-from sample_audits import MIB
 
+import sample_audits as samples
+from sample_audits import MIB
 from stepscope.audit.result import Audit, Bucket, Rank, Step
 from stepscope.compare.between import compare
 from stepscope.compare.result import Comparison, Difference
@@ -210,7 +210,7 @@ def test_markdown_has_the_same_figures_and_no_name_that_is_markup() -> None:
     markdown.render(compare(before, job([wall + 20 for wall in STEADY]), (evil, "after")), stream)
     text = stream.getvalue()
     assert "| step | 400.0 ms | 420.0 ms | +20.0 |" in text
-    assert "gone: &lt;b&gt;\\|\\@someone" in text
+    assert "gone: &lt;b&gt;\\|@\u200bsomeone" in text
     assert "- A: `runs/'<script>|x|`" in text
     table = [line for line in text.splitlines() if line.startswith("| ")]
     assert {line.replace("\\|", "").count("|") for line in table} == {7, 11}
