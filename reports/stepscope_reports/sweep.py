@@ -129,22 +129,23 @@ def _standing(row: Row) -> str:
 def _modelled(rows: Sequence[Row], heads: dict[str, str]) -> list[Text]:
     shown = [row for row in rows if row.model_ms is not None or row.predicted_step_ms is not None]
     columns = ("<candidate", "comm", "model", "latency", "bandwidth-bound", "predicted step", "off")
-    if not shown:
-        return []
-    return table(
-        columns,
-        [
-            (
-                heads[row.label],
-                _or_none(row.comm_ms, _ms),
-                _or_none(row.model_ms, _ms),
-                _or_none(row.latency_share, percent),
-                _or_none(row.bandwidth_bound, lambda bound: "yes" if bound else "no"),
-                _or_none(row.predicted_step_ms, _ms),
-                _off(row),
-            )
-            for row in shown
-        ],
+    cells = [
+        (
+            heads[row.label],
+            _or_none(row.comm_ms, _ms),
+            _or_none(row.model_ms, _ms),
+            _or_none(row.latency_share, percent),
+            _or_none(row.bandwidth_bound, lambda bound: "yes" if bound else "no"),
+            _or_none(row.predicted_step_ms, _ms),
+            _off(row),
+        )
+        for row in shown
+    ]
+    told = [place for place in range(len(columns)) if any(row[place] != NONE for row in cells)]
+    return (
+        table([columns[place] for place in told], [[row[place] for place in told] for row in cells])
+        if cells
+        else []
     )
 
 
@@ -177,8 +178,11 @@ def _remarks(sweep: Sweep) -> Iterator[str]:
             f"model: alpha {sweep.model.alpha_us:,.3g} us and B {sweep.model.bandwidth_gb_per_s:.3g} GB/s, by "
             f"{sweep.model.source}."
         )
-    if sweep.predicted_from is not None:
-        yield f"predicted: from one run, {clean(sweep.predicted_from)}."
+    elif any(row.comm_ms is not None for row in sweep.rows):
+        yield "model: these runs give no alpha and B that fit; pass --calibration with the file of `stepscope calibrate`."
+    sources = sorted({row.predicted_from for row in sweep.rows if row.predicted_from is not None})
+    if sources:
+        yield f"predicted: what {clean(', '.join(sources))} alone tells, by `stepscope predict`."
 
 
 def _ms(value: float) -> str:
@@ -186,7 +190,7 @@ def _ms(value: float) -> str:
 
 
 def _longer(ratio: float) -> str:
-    return f"{100 * (ratio - 1):+.1f} %"
+    return f"{100 * (ratio - 1):+,.1f} %"
 
 
 def _or_none(value: Value | None, shown: Callable[[Value], str]) -> str:

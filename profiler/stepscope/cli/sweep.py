@@ -44,7 +44,7 @@ from stepscope.cli.progress import Progress, progress_bar
 from stepscope.cli.sweep_options import OWN_OPTIONS, parse, print_help
 from stepscope.cli.sweep_runs import RUNS, Launcher, Stopped
 from stepscope.errors import InputError
-from stepscope.sweep.build import Made, build
+from stepscope.sweep.build import Made, Predicted, build
 from stepscope.sweep.plan import Plan, Slot, but_for_cap, pending, runs_of, stages
 from stepscope.sweep.result import Sweep
 from stepscope.sweep.results import FAILED, MEASURED, NO_DDP, RESULTS_FILE, ResultsFile, RunResult
@@ -88,6 +88,7 @@ def execute_raw(argv: list[str]) -> int:
         fabric=args.fabric,
         stopped=stopped,
         calibration=calibration,
+        predictions=_predictions(folder, plan, results),
     )
     return _deliver(build(made), folder, args.json, render)
 
@@ -230,6 +231,13 @@ def _duration(seconds: float) -> str:
     if seconds < 90:
         return f"{max(round(seconds), 1)} s"
     return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _predictions(folder: Path, plan: Plan, results: list[RunResult]) -> dict[int, Predicted]:
+    from stepscope.cli.sweep_predictions import predictions
+
+    with progress_bar("predicting"):
+        return predictions(folder, plan.candidates, results)
 
 
 def _deliver(made: Sweep, folder: Path, json: str | None, render: Callable[[Sweep, TextIO], None]) -> int:

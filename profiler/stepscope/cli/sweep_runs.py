@@ -23,9 +23,10 @@ from stepscope.capture.metadata import RunMetadata, StepTime
 from stepscope.capture.outcome import what_failed, what_is_missing
 from stepscope.capture.place import Fabric
 from stepscope.capture.target import Target
-from stepscope.cli.audit import AUDIT_FILE, audit_paths
+from stepscope.cli.audit import audit_paths
 from stepscope.cli.recorded import over_steps
 from stepscope.cli.reports import find_report
+from stepscope.cli.stored import AUDIT_FILE
 from stepscope.cli.sweep_options import OWN_OPTIONS, change, variables_of
 from stepscope.errors import InputError
 from stepscope.sweep.plan import AS_IN_SCRIPT, BUCKET_CAP, Slot

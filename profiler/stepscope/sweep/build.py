@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,12 +25,11 @@ NOT_RUN = "not-run"
 MIB = 2**20
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """A step's time as predicted from one run. steps: by candidate, ms."""
+class Predicted(NamedTuple):
+    """A candidate's step as predicted from a run of another one, or its own."""
 
     folder: str
-    steps: Mapping[int, float]
+    step_ms: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,8 @@ class Made:
     fabric: str | None = None
     stopped: str | None = None
     calibration: Calibration | None = None
-    predictions: Predictions | None = None
+    predictions: Mapping[int, Predicted] = field(default_factory=dict)
+    """By candidate."""
 
     @property
     def by_candidate(self) -> list[Candidate]:
@@ -106,7 +107,7 @@ def build(made: Made) -> Sweep:
     ranking = _ranking(candidates)
     rows = [
         msgspec.structs.replace(
-            _row(number, candidate, ranking, model, made.predictions),
+            _row(number, candidate, ranking, model, made.predictions.get(number)),
             label=label(made.plan.knobs, candidate.knobs),
         )
         for number, candidate in enumerate(candidates)
@@ -135,7 +136,6 @@ def build(made: Made) -> Sweep:
         rows=rows,
         best=best,
         model=None if model is None else _model(model),
-        predicted_from=made.predictions.folder if made.predictions else None,
         stopped=made.stopped,
         explanation="",
         next_step="",
@@ -158,7 +158,7 @@ def _row(
     candidate: Candidate,
     ranking: Ranking | None,
     model: RingModel | None,
-    predictions: Predictions | None,
+    predicted: Predicted | None,
 ) -> Row:
     shown = [*([candidate.without_ddp] if candidate.without_ddp else []), *candidate.runs]
     messages = [run.message for run in shown if run.message]
@@ -170,7 +170,8 @@ def _row(
         runs=len(candidate.measured),
         run_step_ms=[run.time_ms for run in candidate.measured],
         folders=[run.folder for run in candidate.measured],
-        predicted_step_ms=predictions.steps.get(number) if predictions else None,
+        predicted_step_ms=None if predicted is None else predicted.step_ms,
+        predicted_from=None if predicted is None else predicted.folder,
     )
     for changes in (_audited(candidate), _modelled(candidate, model), _ranked(number, candidate, ranking)):
         row = msgspec.structs.replace(row, **changes)

@@ -57,7 +57,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     bandwidth_bound: bool | None = None
     """By the model: the average bucket's bytes take longer than its latency."""
     predicted_step_ms: float | None = None
-    """By `stepscope predict`, from the run that `predicted_from` names."""
+    """By `stepscope predict`, from one run."""
+    predicted_from: str | None = None
+    """That run's folder, in the sweep's directory."""
     over_best: float | None = None
     """Its time over the best candidate's, both measured in the same rounds; 1 is as fast."""
     over_best_ci: Interval | None = None
@@ -119,8 +121,6 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     best: Best | None = None
     """Absent where nothing was measured."""
     model: Model | None = None
-    predicted_from: str | None = None
-    """The folder of the run that predicted_step_ms is made from."""
     stopped: str | None = None
     """Why runs are missing."""
     explanation: str

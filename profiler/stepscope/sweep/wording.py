@@ -106,7 +106,7 @@ def _longer(row: Row) -> str:
     text = f"{percent(row.over_best - 1)} longer"
     if row.over_best_ci is None:
         return text
-    low, high = (percent(end - 1).removesuffix(" %") for end in row.over_best_ci)
+    low, high = (f"{100 * (end - 1):,.1f}" for end in row.over_best_ci)
     return f"{text}, 95 % interval {low} to {high} %"
 
 
