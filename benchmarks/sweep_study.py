@@ -1,0 +1,118 @@
+"""Does one recorded run predict the other bucket caps, and does a sweep find the best one? `python -m benchmarks.sweep_study`.
+
+    python -m benchmarks.sweep_study --runs /var/tmp/sweep-study
+
+Sweeps five bucket caps on an emulated fabric, at three rates, on two and on four ranks, each held to the same share of a CPU, and
+once as it is, on two ranks. Every cap is predicted from the first run at 25 MiB, and held against what was measured. Sweeps go
+on where they were stopped. Writes README.md, study.json and a picture for each number of ranks into --out. Needs root, iproute2
+and the cpu controller of cgroup v1; about 40 minutes on two cores that are otherwise idle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.held_train import own_group
+from benchmarks.sweep_study_chart import pictures
+from benchmarks.sweep_study_text import page
+
+CAPS = ("0.5", "2", "5", "25", "100")
+RATES = ("600mbit", "1gbit", "2gbit")
+RANKS = (2, 4)
+SHARE = "0.4"
+"""Of a CPU, for each rank's training thread: four of them leave something of two cores for the network's threads."""
+SCRIPT = Path(__file__).with_name("held_train.py")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One sweep. held: each rank to `SHARE` of a CPU."""
+
+    rate: str
+    ranks: int
+    held: bool = True
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        return f"{self.rate}-{self.ranks}{'' if self.held else '-free'}"
+
+
+CELLS = (*(Cell(rate, ranks) for rate in RATES for ranks in RANKS), Cell("600mbit", 2, held=False))
+
+
+def main() -> None:
+    """Sweep what is missing and write the study."""
+    args = _parser().parse_args()
+    cells = [cell for cell in CELLS if not args.only or cell.name in args.only.split(",")]
+    made = [_sweep(cell, args) for cell in cells]
+    study = {
+        "command": ["python", "-m", "benchmarks.sweep_study", *sys.argv[1:]],
+        "cpus": os.cpu_count(),
+        "share": float(SHARE),
+        "repeat": args.repeat,
+        "cells": made,
+        "scaling": [],
+    }
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / "study.json").write_text(json.dumps(study, indent=1) + "\n", encoding="utf-8")
+    for name, text in pictures(study):
+        (args.out / name).write_text(text, encoding="utf-8")
+    (args.out / "README.md").write_text(page(study), encoding="utf-8")
+    print(f"Wrote {args.out}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=Path, required=True, metavar="DIR", help="where the sweeps are kept")
+    parser.add_argument("--out", type=Path, default=Path("reports/gallery/bucket-sweep"), metavar="DIR")
+    parser.add_argument("--only", metavar="CELL,...", help=f"of {', '.join(cell.name for cell in CELLS)}")
+    parser.add_argument("--repeat", default="2", metavar="N", help="rounds of each sweep (default: 2)")
+    parser.add_argument("--warmup", default="7", metavar="N", help="as of `stepscope sweep` (default: 7)")
+    parser.add_argument("--steps", default="3", metavar="N", help="recorded steps a run (default: 3)")
+    return parser
+
+
+def _sweep(cell: Cell, args: argparse.Namespace) -> dict[str, Any]:
+    """Run or finish one sweep, and take from its sweep.json what the study is about."""
+    folder = args.runs / cell.name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    before = os.getloadavg()[0]
+    script = [str(SCRIPT), SHARE] if cell.held else ["gpt"]
+    command = [
+        *(sys.executable, "-m", "stepscope", "sweep", "--bucket-cap-mb", ",".join(CAPS)),
+        *("--repeat", args.repeat, "--warmup", args.warmup, "--steps", args.steps),
+        *("--fabric", cell.rate, "--nproc-per-node", str(cell.ranks), "--out", str(folder), *script),
+    ]
+    done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
+    _remove_groups()
+    if done.returncode:
+        raise SystemExit(f"{cell.name} ended with {done.returncode}; see {folder}, then run the study again")
+    swept = json.loads((folder / "sweep.json").read_text("utf-8"))
+    print(f"{cell.name}: {swept['explanation']}", flush=True)
+    return {
+        "rate": cell.rate,
+        "ranks": cell.ranks,
+        "held": cell.held,
+        "load_before": before,
+        **{name: swept[name] for name in ("rows", "best", "explanation", "next_step", "seed", "command")},
+        "model": swept.get("model"),
+    }
+
+
+def _remove_groups() -> None:
+    for group in own_group().glob("held-rank*"):
+        group.rmdir()
+
+
+if __name__ == "__main__":
+    main()

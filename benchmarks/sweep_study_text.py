@@ -1,0 +1,156 @@
+"""The study of bucket caps as a page: what was measured, what one run predicted, and whether that is good enough."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from stepscope.stats import median
+
+MEDIAN_TARGET, WORST_TARGET, LOSS_TARGET, SCALING_TARGET = 0.05, 0.10, 0.03, 0.15
+
+Study = dict[str, Any]
+Cell = dict[str, Any]
+Row = dict[str, Any]
+
+
+def page(study: Study) -> str:
+    """The study in Markdown: every figure is measured, also where it falls short."""
+    parts = (_head(study), _answer(study), _cells(study["cells"]), _scaling(study["scaling"]), _method(study))
+    return "\n".join(line for part in parts for line in part) + "\n"
+
+
+def errors(cells: Sequence[Cell]) -> list[float]:
+    """Of every cap of every cell: predicted over measured, less one."""
+    return [error for cell in cells for row in cell["rows"] if (error := error_of(row)) is not None]
+
+
+def error_of(row: Row) -> float | None:
+    """Predicted over measured, less one; None where nothing was predicted."""
+    predicted = row.get("predicted_step_ms")
+    return None if predicted is None else float(predicted / row["step_ms"] - 1)
+
+
+def recommended(cell: Cell) -> Row | None:
+    """The cap with the shortest predicted step."""
+    told = [row for row in cell["rows"] if row.get("predicted_step_ms") is not None]
+    return min(told, key=lambda row: float(row["predicted_step_ms"]), default=None)
+
+
+def loss_of(cell: Cell) -> float | None:
+    """How much longer the recommended cap's measured step is than the best one measured."""
+    taken = recommended(cell)
+    best = min(float(row["step_ms"]) for row in cell["rows"])
+    return None if taken is None else float(taken["step_ms"]) / best - 1
+
+
+def _head(study: Study) -> Iterator[str]:
+    yield "# Bucket caps: measured, and predicted from one run\n"
+    yield f"Made by `{' '.join(study['command'])}`; all figures are in [study.json](study.json).\n"
+    yield (
+        "The bundled GPT (`gpt`, 10.8 M parameters, 41 MiB of gradients) under DDP with gloo, each rank in a network namespace "
+        "of its own whose link is held to the rate. `stepscope sweep` measures five bucket caps; from the first run at 25 MiB alone "
+        "`stepscope predict` says what each of them would take.\n"
+    )
+    for ranks in sorted({cell["ranks"] for cell in study["cells"]}):
+        yield f"![step by bucket cap on {ranks} ranks](step-{ranks}-ranks.svg)\n"
+
+
+def _answer(study: Study) -> Iterator[str]:
+    cells = study["cells"]
+    off = [abs(error) for error in errors(cells)]
+    losses = [loss for cell in cells if (loss := loss_of(cell)) is not None]
+    yield "## Is it good enough?\n"
+    yield "| figure | target | measured |"
+    yield "|---|---|---|"
+    if off:
+        yield _target("predicted step, median error", MEDIAN_TARGET, median(off), f"{len(off)} points")
+        yield _target("predicted step, worst error", WORST_TARGET, max(off), f"{len(off)} points")
+    if losses:
+        yield _target(
+            "recommended cap over the best one measured, worst",
+            LOSS_TARGET,
+            max(losses),
+            f"{len(losses)} sweeps",
+        )
+    if study["scaling"]:
+        worst = max(abs(one["predicted_step_ms"] / one["step_ms"] - 1) for one in study["scaling"])
+        yield _target(
+            "four ranks from two, worst error", SCALING_TARGET, worst, f"{len(study['scaling'])} rates"
+        )
+    yield ""
+
+
+def _target(name: str, target: float, value: float, of: str) -> str:
+    kept = "kept" if value <= target else "**missed**"
+    return f"| {name} | {100 * target:.0f} % | {100 * value:.1f} %, {of}: {kept} |"
+
+
+def _cells(cells: Sequence[Cell]) -> Iterator[str]:
+    for cell in cells:
+        free = "" if cell["held"] else ", ranks not held"
+        yield f"## {cell['rate']}, {cell['ranks']} ranks{free}\n"
+        yield f"{cell['explanation']}\n"
+        yield "| cap MiB | buckets | step ms | 95 % | exposed ms | floor ms | overlap | model ms | predicted ms | off |"
+        yield "|---|---|---|---|---|---|---|---|---|---|"
+        yield from (_row(row) for row in cell["rows"])
+        loss, taken = loss_of(cell), recommended(cell)
+        if taken is not None and loss is not None:
+            yield f"\nThe prediction recommends {taken['label']}, {100 * loss:.1f} % over the best one measured.\n"
+
+
+def _row(row: Row) -> str:
+    low, high = row.get("step_ms_ci") or (None, None)
+    error = error_of(row)
+    cells = (
+        f"{row['bucket_cap_mb']:g}",
+        str(row.get("buckets", "")),
+        f"{row['step_ms']:.0f}",
+        "" if low is None else f"{low:.0f} to {high:.0f}",
+        *(_number(row.get(name)) for name in ("exposed_ms", "floor_ms")),
+        "" if row.get("overlap_backward") is None else f"{100 * row['overlap_backward']:.0f} %",
+        *(_number(row.get(name)) for name in ("model_ms", "predicted_step_ms")),
+        "" if error is None else _mark(error, WORST_TARGET),
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _scaling(rows: Sequence[Row]) -> Iterator[str]:
+    if not rows:
+        return
+    yield "## From two ranks to four\n"
+    yield "Predicted from the two ranks' first run at 25 MiB:\n"
+    yield "| rate | two ranks ms | four ranks ms | predicted ms | off |"
+    yield "|---|---|---|---|---|"
+    for row in rows:
+        error = row["predicted_step_ms"] / row["step_ms"] - 1
+        yield (
+            f"| {row['rate']} | {row['from_ms']:.0f} | {row['step_ms']:.0f} | {row['predicted_step_ms']:.0f} | "
+            f"{_mark(error, SCALING_TARGET)} |"
+        )
+    yield ""
+
+
+def _method(study: Study) -> Iterator[str]:
+    loads = max(cell["load_before"] for cell in study["cells"])
+    yield "## How\n"
+    yield (
+        f"{study['repeat']} rounds of all caps in random order (seed {study['cells'][0]['seed']}) on {study['cpus']} cores. "
+        "*step*: steps without the profiler, the geometric mean of the runs' medians, with the 95 % interval by the spread "
+        "between runs; exposed, floor and overlap are of the three recorded steps of each run. *model*: gradient communication "
+        "by a ring whose alpha and B are fitted to the sweep. Bold is more than 10 % off.\n"
+    )
+    yield (
+        f"Four ranks share two cores with each other, two do not. So that they compare, each rank's training thread is held to "
+        f"{100 * study['share']:.0f} % of a CPU ([held_train.py](../../../benchmarks/held_train.py)); the network's threads are "
+        f"not. The sweep marked as not held runs the script as it is. Load average before a sweep: {loads:.1f} at most.\n"
+    )
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f}"
+
+
+def _mark(error: float, limit: float) -> str:
+    text = f"{100 * error:+.1f} %"
+    return text if abs(error) <= limit else f"**{text}**"
