@@ -136,7 +136,7 @@ def steps(audit: Audit, width: int) -> list[Text]:
         groups = [(name_of(rank), f"all {len(mine)}", mine) for rank, mine in valid if mine]
     lines = _step_table(groups[:MANY_STEPS]) if groups else []
     lines += _more(len(groups) - MANY_STEPS, "row")
-    for text in _left_out(audit):
+    for text in left_out(audit):
         lines += paragraph(f"not counted: {text}", width)
     return lines
 
@@ -168,7 +168,7 @@ def name_of(rank: Rank) -> str:
     return NOT_KNOWN if rank.rank is None else str(rank.rank)
 
 
-def _left_out(audit: Audit) -> list[str]:
+def left_out(audit: Audit) -> list[str]:
     """`ranks 0, 1, step 4: bucket rebuild`; ranks that left out the same steps for the same reason together."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for rank in audit.ranks:

@@ -105,7 +105,7 @@ def _measured(audit: Audit, width: int) -> list[Text]:
     thresholds = f"thresholds: cost {cost} and communication {comm} of the step"
     folder = common_folder([rank.source for rank in ranks])
     run = run_of(audit)
-    told = [f"{_machines(ranks)}; {counted}", *(sentences(run) if run else [])]
+    told = [f"{machines(ranks)}; {counted}", *(sentences(run) if run else [])]
     return [
         *(line for text in told for line in paragraph(text, width)),
         *([Text(f"from {shorten(folder, width - 5)}")] if folder else []),
@@ -114,7 +114,7 @@ def _measured(audit: Audit, width: int) -> list[Text]:
     ]
 
 
-def _machines(ranks: Sequence[Rank]) -> str:
+def machines(ranks: Sequence[Rank]) -> str:
     """`2 of 2 ranks, gloo on cpu`: every backend and device that was recorded, in order of appearance."""
 
     def named(values: Iterable[str | None], before: str, after: str = "") -> str:
