@@ -45,8 +45,8 @@ def finished(layers: Sequence[alt.Chart], width: int, height: int) -> Picture:
         .configure_axis(
             labelColor=MUTED,
             titleColor=MUTED,
-            labelFontSize=12,
-            titleFontSize=12,
+            labelFontSize=13,
+            titleFontSize=13,
             titleFontWeight="normal",
             gridColor=LINE,
             domainColor=LINE,
@@ -55,17 +55,17 @@ def finished(layers: Sequence[alt.Chart], width: int, height: int) -> Picture:
         )
         .configure_legend(
             labelColor=MUTED,
-            labelFontSize=12,
+            labelFontSize=13,
             titleColor=MUTED,
-            titleFontSize=12,
+            titleFontSize=13,
             titleFontWeight="normal",
             orient="top",
             symbolSize=110,
             symbolOpacity=1,
             offset=8,
-            columns=2 if width < WIDE / 2 else 4,
+            columns=1 if width < WIDE / 2 else 4,
         )
-        .configure_text(font=FONT, fontSize=12, color=INK)
+        .configure_text(font=FONT, fontSize=13, color=INK)
     )
     return picture
 
