@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
 
 import jsonschema
 import msgspec
@@ -12,8 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 import sample_audits as samples
+from compared_jobs import STEADY, job
 from sample_audits import MIB
-from stepscope.audit.result import Audit, Bucket, Rank, Step
+from stepscope.audit.result import Audit, Bucket
 from stepscope.compare.between import compare
 from stepscope.compare.result import Comparison, Difference
 from stepscope.schema.generate import SCHEMAS
@@ -21,34 +21,6 @@ from stepscope_reports import compare as terminal
 from stepscope_reports import compare_markdown as markdown
 
 NAMES = ("before", "after")
-STEADY = (400.0, 401.0, 399.0, 400.5, 399.5)
-
-
-def job(
-    walls: Sequence[float] = STEADY, *, ranks: int = 2, exposed: float = 60.0, cost: float = 60.0
-) -> Audit:
-    """Steps of these lengths on every rank, all else as in the samples."""
-    base = samples.comm_bound()
-    made = [_rank(base.ranks[0], number, walls, exposed, cost) for number in range(ranks)]
-    launched = [
-        one
-        for rank in made
-        for place in range(len(walls))
-        for one in samples.collectives(rank.rank or 0, place, start=500.0 * place)
-    ]
-    return replace(base, ranks=made, collectives=launched)
-
-
-def _rank(base: Rank, number: int, walls: Sequence[float], exposed: float, cost: float) -> Rank:
-    steps = [_step(place, wall, exposed, cost) for place, wall in enumerate(walls)]
-    return replace(base, rank=number, world_size=2, source=samples.source(number), steps=steps)
-
-
-def _step(place: int, wall: float, exposed: float, cost: float) -> Step:
-    plain = samples.step(place, start=500.0 * place)
-    assert plain.grad is not None
-    grad = replace(plain.grad, exposed_ms=exposed)
-    return replace(plain, wall_ms=wall, cost_ms=cost, grad=grad)
 
 
 def figure(made: Comparison, name: str) -> Difference:

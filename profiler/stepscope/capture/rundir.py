@@ -10,6 +10,9 @@ from stepscope.errors import InputError
 OWN_FILES = ("rank*.pt.trace.json.gz", "rank*.meta.json", ".rank*.part", "run.json", "audit.json")
 """What a recording writes there; --force replaces these and touches nothing else."""
 
+WITHOUT_A_STEP = ("rank*.meta.json", ".rank*.part", "run.json")
+"""What a run leaves that failed before its first recorded step: nothing that anyone would miss."""
+
 IN_PROGRESS = "rank*.meta.json"
 """What the ranks of another node may have written already, where nodes share the directory."""
 
@@ -20,7 +23,8 @@ def default_name(started: datetime) -> str:
 
 
 def make_run_dir(path: Path, started: datetime, *, force: bool, shared: bool) -> None:
-    """Create `path`, or take it if it is empty, or with `force`, which removes an earlier recording's files.
+    """Create `path`, or take it if it holds nothing, or no more than a run that recorded no step, or with `force`, which
+    removes an earlier recording's files.
 
     With `shared` the ranks of other nodes may have begun to write into it: their files stay and are no reason to refuse.
     Raises InputError where it holds something or cannot be made.
@@ -34,6 +38,8 @@ def make_run_dir(path: Path, started: datetime, *, force: bool, shared: bool) ->
         ) from error
     if shared:
         present -= set(path.glob(IN_PROGRESS))
+    if present <= {file for pattern in WITHOUT_A_STEP for file in path.glob(pattern)}:
+        present = set()
     if present and not force:
         raise InputError(
             f"{path} is not empty; pass --force to replace a recording in it, or name another with --out"

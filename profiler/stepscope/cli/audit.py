@@ -5,7 +5,8 @@ a folder of traces, or a quoted glob. All traces together are one audit: give
 the ranks of one run. A run directory that has no audit.json yet gets one;
 nothing else is written unless -o or --json names it.
 
-exit code: 0 done, 1 the verdict is one of --fail-on, 2 bad input
+exit code: 0 done, 1 the verdict is one of --fail-on or worse than --baseline,
+2 bad input
 
 examples:
   stepscope audit runs/demo
@@ -24,19 +25,18 @@ import msgspec
 from stepscope.audit.build import audit
 from stepscope.audit.result import Audit, Thresholds, Warning
 from stepscope.cli.arguments import add_output_options, share
+from stepscope.cli.gate import Gate, add_gate_options
 from stepscope.cli.output import refuse_existing, refuse_same
 from stepscope.cli.progress import Progress, progress_bar
 from stepscope.cli.reports import deliver, find_report
-from stepscope.errors import GateFailed, InputError
+from stepscope.cli.stored import AUDIT_FILE
+from stepscope.errors import InputError
 from stepscope.trace.classify import classify
 from stepscope.trace.discover import find_traces
 from stepscope.trace.reader import read
 from stepscope.trace.recording import Recording
 
-LABELS = ("comm-bound", "comm-sensitive", "compute-bound", "inconclusive", "no-communication", "host-bound")
-"""What --fail-on takes; host-bound is a flag that stands beside a label."""
-
-RUN_FILE, AUDIT_FILE = "run.json", "audit.json"
+RUN_FILE = "run.json"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -48,13 +48,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="write the report to a file, not to standard output"
-    )
-    parser.add_argument(
-        "--fail-on",
-        type=_labels,
-        default=(),
-        metavar="LABEL,...",
-        help=f"exit with 1 on these: {', '.join(LABELS)}",
     )
     parser.add_argument(
         "--cost-share-threshold",
@@ -70,23 +63,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help=f"share of the step from which hidden communication is comm-sensitive (default {defaults.comm_share})",
     )
+    add_gate_options(parser)
     add_output_options(parser)
 
 
-def _labels(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip().replace(" ", "-") for name in text.split(",") if name.strip())
-    unknown = [name for name in names if name not in LABELS]
-    if unknown or not names:
-        raise argparse.ArgumentTypeError(
-            f"no label {(unknown or [text])[0]!r}; there are {', '.join(LABELS)}"
-        )
-    return names
-
-
 def execute(args: argparse.Namespace) -> int:
-    """Audit, report, write what was asked for, and hold the verdict against --fail-on."""
+    """Audit, report, write what was asked for, and hold it against the gates."""
     report = find_report(args.report)
     report.refuse_terminal(args.output)
+    gate = Gate.of(args)
     kept = _audit_file(args.paths, force=args.force)
     refuse_existing((args.output, args.json, kept), force=args.force)
     files = find_traces(args.paths)
@@ -95,9 +80,7 @@ def execute(args: argparse.Namespace) -> int:
     with progress_bar("auditing") as progress:
         made = _audit_files(files, thresholds, progress, _run_description(args.paths))
     deliver(made, report, output=args.output, json=args.json, kept=kept)
-    hit = [label for label in labels_of(made) if label in args.fail_on]
-    if hit:
-        raise GateFailed(f"the verdict is {hit[0]}, one of --fail-on {','.join(args.fail_on)}")
+    gate.hold(made)
     return 0
 
 
@@ -132,12 +115,6 @@ def _audit_files(
     if progress is not None:
         progress(len(files), len(files), "steps")
     return audit(recordings, thresholds, run, unreadable)
-
-
-def labels_of(made: Audit) -> tuple[str, ...]:
-    """What --fail-on compares with: the label as one word, and host-bound where the flag is set."""
-    verdict = made.verdict
-    return (verdict.label.replace(" ", "-"), *(("host-bound",) if verdict.host_bound else ()))
 
 
 def _run_folder(paths: Sequence[str]) -> Path | None:

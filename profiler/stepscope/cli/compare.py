@@ -16,16 +16,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import msgspec
-
-from stepscope.audit.result import SCHEMA, Audit
+from stepscope.audit.result import Audit
 from stepscope.cli.arguments import add_output_options
-from stepscope.cli.audit import AUDIT_FILE, audit_paths
+from stepscope.cli.audit import audit_paths
 from stepscope.cli.output import refuse_existing, refuse_same
 from stepscope.cli.plain_reports import deliver, find_report
 from stepscope.cli.progress import progress_bar
+from stepscope.cli.stored import load_audit, stored_file
 from stepscope.compare.between import compare
-from stepscope.errors import InputError
 
 GROUP = "stepscope.compare_reports"
 
@@ -59,37 +57,8 @@ def audit_of(path: str) -> Audit:
 
     Raises InputError where there is none.
     """
-    place = Path(path)
-    kept = place / AUDIT_FILE
-    if kept.is_file():
-        return _load(kept)
-    if place.is_file() and place.suffix == ".json" and _schema(place) is not None:
-        return _load(place)
-    with progress_bar(f"auditing {place.name}") as progress:
+    stored = stored_file(path)
+    if stored is not None:
+        return load_audit(stored)
+    with progress_bar(f"auditing {Path(path).name}") as progress:
         return audit_paths([path], progress=progress)
-
-
-class _Named(msgspec.Struct):
-    """The one field that tells our files from others."""
-
-    schema: str | None = None
-
-
-def _schema(file: Path) -> str | None:
-    """What a JSON file says it holds; None for a trace, and for what can't be read as JSON."""
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=_Named).schema
-    except (OSError, msgspec.DecodeError, RecursionError):
-        return None
-
-
-def _load(file: Path) -> Audit:
-    schema = _schema(file)
-    if schema != SCHEMA:
-        raise InputError(
-            f"{file} is no audit of {SCHEMA}{f' but {schema}' if schema else ''}; name an audit.json or traces"
-        )
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=Audit)
-    except (OSError, msgspec.DecodeError) as error:
-        raise InputError(f"cannot read {file}: {error}; make it again with `stepscope audit`") from error

@@ -33,14 +33,16 @@ from stepscope.capture.rundir import default_name, make_run_dir
 from stepscope.capture.target import Target, find_target
 from stepscope.capture.torchrun import gpu_count, torchrun_parser
 from stepscope.cli.arguments import Parser, add_output_options
-from stepscope.cli.audit import AUDIT_FILE, audit_paths
+from stepscope.cli.audit import audit_paths
+from stepscope.cli.gate import GATE_OPTIONS, Gate, add_gate_options
 from stepscope.cli.launching import ONE_NODE, at_least_one, refuse_no_python, say, settle_processes
 from stepscope.cli.output import STANDARD_OUTPUT, refuse_existing
 from stepscope.cli.progress import progress_bar
 from stepscope.cli.reports import deliver, find_report
+from stepscope.cli.stored import AUDIT_FILE
 from stepscope.errors import InputError
 
-OWN_OPTIONS = ("out", "warmup", "steps", "with_stack", "stop", "fabric", "json", "force")
+OWN_OPTIONS = ("out", "warmup", "steps", "with_stack", "stop", "fabric", *GATE_OPTIONS, "json", "force")
 STANDARD_ERROR = 2
 
 
@@ -51,6 +53,7 @@ def execute_raw(argv: list[str]) -> int:
         return 0 if argv else InputError.exit_code
     started = datetime.now(UTC)
     args = _parse(argv)
+    gate = Gate.of(args)
     target = find_target(args.training_script, module=args.module)
     gpus = 0 if args.fabric else gpu_count()
     processes = settle_processes(args, gpus)
@@ -76,7 +79,7 @@ def execute_raw(argv: list[str]) -> int:
             stdout=STANDARD_ERROR if args.json == STANDARD_OUTPUT else None,
         )
     run = merge(run_dir, command, {failure.rank: failure.exit_code for failure in outcome.failures})
-    return _conclude(run, outcome, run_dir, args.json)
+    return _conclude(run, outcome, run_dir, args.json, gate)
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
@@ -113,6 +116,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--stop", action="store_true", help="end the script once everything is measured")
     add_option(parser)
+    add_gate_options(parser)
     add_output_options(parser)
 
 
@@ -150,8 +154,10 @@ def _progress(run_dir: Path) -> Callable[[], None]:
     return look
 
 
-def _conclude(run: RunMetadata | None, outcome: LaunchStatus, run_dir: Path, json: str | None) -> int:
-    """Audit what there is, then say what went wrong, if anything did."""
+def _conclude(
+    run: RunMetadata | None, outcome: LaunchStatus, run_dir: Path, json: str | None, gate: Gate
+) -> int:
+    """Audit what there is, say what went wrong, if anything did, and hold the audit against the gates."""
     traced = run is not None and any(rank.trace for rank in run.ranks)
     missing, failed = what_is_missing(run), what_failed(outcome, run, run_dir)
     if traced:
@@ -169,6 +175,8 @@ def _conclude(run: RunMetadata | None, outcome: LaunchStatus, run_dir: Path, jso
         return 128 + signal.Signals[outcome.message]
     if run is not None and not traced:
         raise InputError(missing or "no step was recorded")
+    if traced:
+        gate.hold(made)
     if run is None:
         say(f"the node of rank 0 writes the results into {run_dir}")
     return 0

@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 from importlib.metadata import version
 
 from stepscope.audit.result import Audit, Bucket
-from stepscope.compare.alike import not_alike
+from stepscope.compare.alike import not_alike, side_of
 from stepscope.compare.result import (
     BETTER,
     CHANGED,
@@ -18,7 +18,6 @@ from stepscope.compare.result import (
     Comparison,
     Difference,
     FindingChange,
-    Side,
 )
 from stepscope.compare.samples import (
     COST_SHARE,
@@ -29,7 +28,6 @@ from stepscope.compare.samples import (
     WATERFALL_FIGURES,
     Samples,
     bucket_samples,
-    counted,
     samples_of,
 )
 from stepscope.compare.wording import summary
@@ -51,7 +49,7 @@ def compare(a: Audit, b: Audit, names: tuple[str, str]) -> Comparison:
     """What changed from a to b; names: where each came from, for people."""
     samples = samples_of(a), samples_of(b)
     figures = _differences(FIGURES, *samples)
-    sides = _side(a, names[0]), _side(b, names[1])
+    sides = side_of(a, names[0]), side_of(b, names[1])
     return Comparison(
         stepscope=version("stepscope"),
         a=sides[0],
@@ -98,26 +96,6 @@ def _says(figure: str, change: float, interval: tuple[float, float] | None, step
 def _differences(names: Sequence[str], a: Samples, b: Samples) -> list[Difference]:
     """Those of the figures that a side has."""
     return [difference(name, a.get(name, ()), b.get(name, ())) for name in names if name in a or name in b]
-
-
-def _side(audit: Audit, name: str) -> Side:
-    def first(field: str) -> str | None:
-        return next((value for rank in audit.ranks if (value := getattr(rank, field))), None)
-
-    sizes = [bucket.bytes for bucket in audit.buckets]
-    worlds = [rank.world_size for rank in audit.ranks if rank.world_size is not None]
-    return Side(
-        name=name,
-        label=audit.verdict.label + (", host-bound" if audit.verdict.host_bound else ""),
-        reason=audit.verdict.reason,
-        steps=len(counted(audit)),
-        ranks=len(audit.ranks),
-        world_size=max(worlds, default=None),
-        backend=first("backend"),
-        device=first("device"),
-        device_name=first("device_name"),
-        gradient_bytes=sum(size or 0 for size in sizes) if sizes and None not in sizes else None,
-    )
 
 
 def _buckets(a: Audit, b: Audit) -> list[BucketDifference]:

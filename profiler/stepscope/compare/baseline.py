@@ -1,0 +1,86 @@
+"""An audit held against an earlier one of the same job: what got worse by more than is tolerated, and by more than noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stepscope.audit.result import Audit
+from stepscope.compare.between import difference
+from stepscope.compare.result import TOO_FEW, WORSE, Difference
+from stepscope.compare.samples import COST_SHARE, OVERLAP, STEP, samples_of
+from stepscope.compare.wording import untold
+from stepscope.stats import median
+from stepscope.units import milliseconds, percent
+
+EXPOSED = "grad.exposed_ms"
+
+_NOUNS = {
+    COST_SHARE: "cost of communication",
+    EXPOSED: "exposed gradient communication",
+    OVERLAP: "overlap with backward",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One figure held against the baseline's. failed: it got worse by more than tolerated, and not by chance."""
+
+    figure: str
+    sentence: str
+    failed: bool = False
+    untold: bool = False
+    """Nothing can be said of it."""
+
+
+def hold(baseline: Audit, made: Audit, tolerance: float) -> list[Held]:
+    """Cost share, exposed gradient time and overlap, each against the baseline's.
+
+    tolerance: in points: of the step for the cost, of the baseline's step for the exposed time, of gradient communication
+    for the overlap. A figure fails where its worsening exceeds the tolerance and its 95 % interval leaves zero out, and
+    where the baseline has it and this audit has not.
+    """
+    before, after = samples_of(baseline), samples_of(made)
+    step = median(before[STEP]) if STEP in before else None
+    held = []
+    for name in _NOUNS:
+        if name not in before and name not in after:
+            continue
+        one = difference(name, before.get(name, ()), after.get(name, ()))
+        held.append(_held(one, step, tolerance))
+    return held
+
+
+def _held(one: Difference, step: float | None, tolerance: float) -> Held:
+    noun = _NOUNS[one.figure]
+    if one.b is None:
+        return Held(one.figure, f"{noun}: the baseline has it, and this audit does not", failed=True)
+    if one.a is None:
+        return Held(one.figure, f"{noun}: the baseline does not have it", untold=True)
+    values = f"{noun}: {_value(one, one.a)} became {_value(one, one.b)}"
+    if one.says == TOO_FEW:
+        return Held(one.figure, f"{values}; {untold(one)}", untold=True)
+    worsening, interval = _worsening(one, step)
+    low, high = interval
+    of_step = " of the baseline's step" if one.figure == EXPOSED else ""
+    points = f"{100 * worsening:+.1f} points{of_step} (95 % interval {100 * low:+.1f} to {100 * high:+.1f})"
+    limit = f"{100 * tolerance:g} points"
+    if one.says != WORSE:
+        return Held(one.figure, f"{values}, {points}: no worse")
+    if worsening <= tolerance:
+        return Held(one.figure, f"{values}, {points}: worse, within the tolerance of {limit}")
+    return Held(one.figure, f"{values}, {points}: worse by more than the tolerance of {limit}", failed=True)
+
+
+def _worsening(one: Difference, step: float | None) -> tuple[float, tuple[float, float]]:
+    """In shares of the whole that the tolerance is of, positive where it got worse, with its interval."""
+    assert one.change is not None and one.change_ci is not None
+    scale = -1.0 if one.figure == OVERLAP else 1.0
+    if one.figure == EXPOSED:
+        assert step
+        scale /= step
+    ends = sorted(end * scale for end in one.change_ci)
+    return one.change * scale, (ends[0], ends[1])
+
+
+def _value(one: Difference, value: float) -> str:
+    return percent(value) if one.unit == "share" else milliseconds(value)

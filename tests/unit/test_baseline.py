@@ -1,0 +1,66 @@
+"""An audit held against an earlier one: what fails, what is noise, what can't be told."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+import sample_audits as samples
+from compared_jobs import STEADY, job
+from stepscope.compare.baseline import Held, hold
+
+
+def by_figure(held: list[Held]) -> dict[str, Held]:
+    return {one.figure: one for one in held}
+
+
+def test_what_got_worse_by_more_than_the_tolerance_fails_and_says_by_how_much() -> None:
+    held = by_figure(hold(job(cost=20.0), job(cost=60.0), 0.05))
+    cost = held["cost_share"]
+    assert cost.failed
+    assert cost.sentence == (
+        "cost of communication: 5.0 % became 15.0 %, +10.0 points (95 % interval +10.0 to +10.0): worse by more than "
+        "the tolerance of 5 points"
+    )
+    assert [one.figure for one in held.values() if one.failed] == ["cost_share"]
+
+
+def test_exposed_time_counts_in_points_of_the_baselines_step() -> None:
+    held = by_figure(hold(job(exposed=60.0), job(exposed=84.0), 0.05))
+    assert held["grad.exposed_ms"].failed
+    assert "60.00 ms became 84.00 ms, +6.0 points of the baseline's step" in held["grad.exposed_ms"].sentence
+
+
+def test_worse_within_the_tolerance_passes_and_says_so() -> None:
+    held = by_figure(hold(job(cost=60.0), job(cost=64.0), 0.05))
+    assert not held["cost_share"].failed
+    assert held["cost_share"].sentence.endswith("worse, within the tolerance of 5 points")
+
+
+def test_a_worsening_that_may_be_chance_passes_however_small_the_tolerance() -> None:
+    noisy = [300.0, 500.0, 350.0, 450.0, 400.0, 330.0]
+    held = by_figure(hold(job(noisy), job([wall * 0.98 for wall in noisy]), 0.0))
+    assert not held["cost_share"].failed
+    assert held["cost_share"].sentence.endswith(": no worse")
+
+
+def test_an_improvement_is_no_worse() -> None:
+    assert not any(one.failed for one in hold(job(cost=60.0, exposed=60.0), job(cost=5.0, exposed=0.0), 0.0))
+
+
+def test_with_too_few_steps_nothing_is_told_and_nothing_fails() -> None:
+    held = hold(job(STEADY[:2], cost=4.0), job(STEADY[:2], cost=200.0), 0.05)
+    assert all(one.untold and not one.failed for one in held)
+    assert "record 4 or more on both sides" in held[0].sentence
+
+
+def test_a_figure_that_only_the_baseline_has_fails() -> None:
+    held = by_figure(hold(job(), samples.inconclusive(), 0.05))
+    assert {one.failed for one in held.values()} == {True}
+    assert (
+        held["cost_share"].sentence == "cost of communication: the baseline has it, and this audit does not"
+    )
+
+
+def test_a_figure_that_the_baseline_lacks_is_told_and_fails_nothing() -> None:
+    held = hold(replace(samples.no_communication(), buckets=[]), job(), 0.05)
+    assert all(one.untold and not one.failed for one in held)
