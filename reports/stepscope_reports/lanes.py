@@ -79,7 +79,7 @@ def draw(step: Step, collectives: Sequence[Collective], width: int, glyphs: Glyp
         return []
     lines = [_line(name, _compute(axis, lane, style, glyphs)) for name, style, lane in lanes if lane]
     gradients = [one for one in collectives if one.gradient]
-    for label, members in [*_rows(gradients), ("other", [one for one in collectives if not one.gradient])]:
+    for label, members in [*rows(gradients), ("other", [one for one in collectives if not one.gradient])]:
         if members:
             lines.append(_line(label, _communication(axis, members, step, glyphs)))
     return [*_scale(axis, glyphs), *lines] if lines else []
@@ -112,10 +112,10 @@ def _line(label: str, cells: Text) -> Text:
     return Text(f"{label[: _LABEL - 1]:<{_LABEL}}").append_text(cells)
 
 
-def _rows(gradients: Sequence[Collective]) -> list[tuple[str, Sequence[Collective]]]:
+def rows(gradients: Sequence[Collective]) -> list[tuple[str, Sequence[Collective]]]:
     """Label and members of each row: the first and the last buckets each on their own, the middle together."""
     labels = [
-        f"bucket {index:<3}" + (f"{size(one.bytes):>8}" if one.bytes is not None else "")
+        _bucket(index) + (f"{size(one.bytes):>8}" if one.bytes is not None else "")
         for index, one in enumerate(gradients)
     ]
     single: list[tuple[str, Sequence[Collective]]] = [
@@ -126,6 +126,11 @@ def _rows(gradients: Sequence[Collective]) -> list[tuple[str, Sequence[Collectiv
     head, tail = ROWS // 2, ROWS - ROWS // 2 - 1
     middle = gradients[head:-tail]
     return [*single[:head], (f"+{len(middle)} more", middle), *single[-tail:]]
+
+
+def _bucket(index: int) -> str:
+    """Ten characters that leave a space before the size."""
+    return f"{f'bucket {index}' if index < 100 else f'bkt. {index}':<10}"
 
 
 def _compute(axis: Axis, spans: Sequence[Span], style: str, glyphs: Glyphs) -> Text:
@@ -148,7 +153,7 @@ def _communication(axis: Axis, members: Sequence[Collective], step: Step, glyphs
     for one in members:
         span = _span(one, step)
         running = axis.busy([span])
-        bare = axis.busy(_within(exposed, span))
+        bare = axis.busy(within(exposed, span))
         for index in axis.touched(span):
             cells[index] = glyphs.exposed if bare[index] > running[index] / 2 else glyphs.hidden
     styles = {glyphs.hidden: "green", glyphs.exposed: "red", glyphs.waiting: "dim"}
@@ -158,7 +163,8 @@ def _communication(axis: Axis, members: Sequence[Collective], step: Step, glyphs
     return text
 
 
-def _within(spans: Sequence[Span], bounds: Span) -> list[Span]:
+def within(spans: Sequence[Span], bounds: Span) -> list[Span]:
+    """The parts of the spans that lie inside the bounds."""
     low, high = bounds
     return [(max(start, low), min(end, high)) for start, end in spans if end > low and start < high]
 

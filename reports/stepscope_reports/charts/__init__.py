@@ -1,7 +1,8 @@
 """The pictures of an audit, each one altair specification that gives HTML, SVG and PNG alike.
 
 `PICTURES` has them by name, in the order in which a report shows them. Each is `draw(audit, width) -> Picture | None`: None
-where the audit has nothing for it. `style.svg` and `style.png` render a picture without a browser.
+where the audit has nothing for it. `timeline` stands apart: a page has one that moves.
+`style.svg` and `style.png` render a picture without a browser.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from stepscope_reports.charts.buckets import buckets
 from stepscope_reports.charts.ranks import ranks
 from stepscope_reports.charts.spread import spread
 from stepscope_reports.charts.style import NARROW, WIDE, Picture, png, svg
+from stepscope_reports.charts.timeline import timeline
 from stepscope_reports.charts.waterfall import waterfall
 
 Draw = Callable[[Audit, int], Picture | None]
@@ -38,5 +40,6 @@ __all__ = [
     "ranks",
     "spread",
     "svg",
+    "timeline",
     "waterfall",
 ]
