@@ -1,6 +1,6 @@
 """What-if from one recorded run: other bucket caps, another link, other ranks.
 
-    bucket_caps(run: str | Path, caps_mb: Sequence[float], *, link: Link | None = None) -> list[Prediction]
+    bucket_caps(run: str | Path, caps_mb: Sequence[float]) -> list[Prediction]
 
 predicts a step for each `bucket_cap_mb`; a `Prediction` (`predict.result`) has step_ms, exposed_ms, floor_ms, gain_ms with its
 interval, bucket_bytes and buckets.

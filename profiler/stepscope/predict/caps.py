@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from stepscope.audit.case import Case
-from stepscope.audit.outcome import Outcome, Rebucketing
-from stepscope.audit.rebucket import Link, link_of
+from stepscope.audit.outcome import Outcome, Rebucketing, Steps
+from stepscope.audit.rebucket import Timing, link_of
 from stepscope.errors import InputError
 from stepscope.predict.case import read_case
 from stepscope.predict.result import Prediction
@@ -17,66 +16,99 @@ from stepscope.stats import bootstrap_interval, median
 from stepscope.units import NS_PER_MS
 
 _CLOSE_ENOUGH = 1e-3
-_SLOWEST, _FASTEST = 2.0, 0.25
+_SLOWEST, _QUICKEST = 2.0, 0.25
 """Within these factors host time is looked for that makes a replayed step as long as an unrecorded one."""
 
 
-def bucket_caps(run: str | Path, caps_mb: Sequence[float], *, link: Link | None = None) -> list[Prediction]:
-    """What a step takes with each `bucket_cap_mb`, in the order given.
+def bucket_caps(run: str | Path, caps_mb: Sequence[float]) -> list[Prediction]:
+    """What a step takes with each `bucket_cap_mb`, in the order given, on the link and the ranks of the run.
 
-    run: a run directory of `stepscope run`, or traces. link: what a bucket takes, instead of what the run's own took. Raises
-    InputError for caps that are not above 0, and for a run whose gradients DDP did not reduce or did not record.
+    run: a run directory of `stepscope run`, or traces. Raises InputError for caps that are not above 0, and for a run whose
+    gradients DDP did not reduce or that did not record them.
     """
+    check_caps(caps_mb)
+    return CapPredictor(read_case(run)).predict(caps_mb)
+
+
+def check_caps(caps_mb: Sequence[float]) -> None:
+    """Raise InputError for a cap that is not above 0."""
     if any(not cap > 0 for cap in caps_mb):
         raise InputError(
             f"a bucket cap of {min(caps_mb):g} MiB is impossible; give sizes above 0, such as 1,5,25"
         )
-    return CapPredictor(read_case(run), link).predict(caps_mb)
 
 
 class CapPredictor:
     """Predicts from one case. Raises InputError where it holds no DDP step that can be cut anew."""
 
-    def __init__(self, case: Case, link: Link | None = None) -> None:
-        self.link = link or link_of(case)
-        recorded = Rebucketing(case, self.link.time) if self.link else None
-        if recorded is None or not recorded.steps:
+    def __init__(
+        self, case: Case, time: Timing | None = None, *, own: bool = True, added: float = 0.0
+    ) -> None:
+        """time: what messages take instead of what the run's took. own: it is the run's, whose transfers set its level.
+
+        added: ns that every predicted step takes beyond that.
+        """
+        link = link_of(case)
+        plain = Rebucketing(case)
+        if link is None or not plain.steps:
             raise InputError(why_not(case))
-        assert self.link is not None
-        self.measured = {number: _measured(case, number) for number in recorded.steps}
-        self.unrecorded = _unrecorded_ns(case.run)
-        host_time = 1.0 if self.unrecorded is None else _host_time(case, self.link, self.unrecorded)
-        self.cutting = Rebucketing(case, self.link.time, host_time=host_time)
-        self._now = self.cutting.now()
-        self._step = self.unrecorded or median(list(self.measured.values()))
-        self._exposed = _exposed(case, recorded.steps)
+        own_rates = plain.rates(link.time)
+        recorded = plain.recorded()
+        self.recorded = median(list(recorded.values()))
+        unrecorded = _unrecorded(case)
+        host_time = _host_time(case, unrecorded) if unrecorded and plain.on_cpu else 1.0
+        self.cutting = Rebucketing(case, host_time=host_time)
+        as_recorded = self.cutting.as_they_are(link.time, own_rates)
+        self.check = median(
+            [plain_ - recorded[n] for n, plain_ in plain.as_they_are(link.time, own_rates).items()]
+        )
+        self.step = (unrecorded or self.recorded) + added
+        self.exposed = exposed_ns(case, plain.steps)
+        self._time = time or link.time
+        self._rates = own_rates if own else dict.fromkeys(own_rates, 1.0)
+        self._was = as_recorded
+        self._now = as_recorded if time is None else self.cutting.as_they_are(self._time, self._rates)
 
     def predict(self, caps_mb: Sequence[float]) -> list[Prediction]:
         """One prediction a cap, in the order given."""
-        found = [(cap, self.cutting.cut([cap * MIB])) for cap in caps_mb]
+        found = [(cap, self.cutting.cut([cap * MIB], self._time, self._rates)) for cap in caps_mb]
         return [self._prediction(cap, outcome) for cap, outcome in found if outcome is not None]
 
+    def best_schedule(self) -> Prediction:
+        """Every gradient sent the moment it is there, without latency: what no cap can beat."""
+        base = self._time(0)
+        outcome = self.cutting.cut([1], lambda size: max(0.0, self._time(size) - base), self._rates)
+        if outcome is None:
+            raise InputError(
+                "the ranks' gradients differ in number or size; predict needs the same model on every rank"
+            )
+        return self._prediction(0.0, outcome)
+
+    def present(self, bucket_bytes: list[int], cap_mb: float) -> Prediction:
+        """The recorded buckets, on the link predicted for."""
+        return self._prediction(cap_mb, Outcome(bucket_bytes, self._now, 0.0))
+
     def _prediction(self, cap: float, outcome: Outcome) -> Prediction:
+        change = _median_of_differences(self._was, outcome.steps)
         gains = [self._now[number] - taken for number, taken in outcome.steps.items()]
-        gain, interval = median(gains), bootstrap_interval(gains)
+        interval = bootstrap_interval(gains)
         return Prediction(
             bucket_cap_mb=cap,
             bucket_bytes=outcome.bytes,
-            step_ms=(self._step - gain) / NS_PER_MS,
-            exposed_ms=max(0.0, self._exposed - gain) / NS_PER_MS,
+            step_ms=(self.step - change) / NS_PER_MS,
+            exposed_ms=max(0.0, self.exposed - change) / NS_PER_MS,
             floor_ms=outcome.floor / NS_PER_MS,
-            gain_ms=gain / NS_PER_MS,
+            gain_ms=median(gains) / NS_PER_MS,
             gain_ms_ci=(interval[0] / NS_PER_MS, interval[1] / NS_PER_MS) if interval else None,
         )
 
 
-def _measured(case: Case, number: int) -> float:
-    walls = case.graphs[number].pace()
-    return sum(walls.values()) / len(walls)
+def _median_of_differences(before: Steps, after: Steps) -> float:
+    return median([before[number] - taken for number, taken in after.items()])
 
 
-def _exposed(case: Case, steps: Sequence[int]) -> float:
-    """Exposed gradient communication of a step as recorded; ns."""
+def exposed_ns(case: Case, steps: Sequence[int]) -> float:
+    """Exposed gradient communication of a step as recorded: median over steps of the mean over ranks; ns."""
     by_step: dict[int, list[int]] = {}
     for one in case.rank_steps():
         if one.number in steps and one.step.gradient is not None:
@@ -84,23 +116,21 @@ def _exposed(case: Case, steps: Sequence[int]) -> float:
     return median([sum(ranks) / len(ranks) for ranks in by_step.values()])
 
 
-def _unrecorded_ns(run: Mapping[str, Any] | None) -> float | None:
-    """A step without the profiler in the same run; None where the run does not tell."""
-    cost = (run or {}).get("profiler_cost")
+def _unrecorded(case: Case) -> float | None:
+    """A step without the profiler in the same run, in ns; None where the run does not tell."""
+    cost = (case.run or {}).get("profiler_cost")
     return cost["unprofiled_ms"] * NS_PER_MS if cost else None
 
 
-def _host_time(case: Case, link: Link, unrecorded: float) -> float:
+def _host_time(case: Case, unrecorded: float) -> float:
     """The factor on what host threads do that makes the replayed step as long as an unrecorded one.
 
-    Recording slows hosts, not the link. On a device, whose time is not the host's, nothing is changed.
+    Recording slows hosts, not the link; and a machine is not equally quick at all times.
     """
-    if any(recording.device != "cpu" for recording in case.recordings):
-        return 1.0
-    low, high = _FASTEST, _SLOWEST
+    low, high = _QUICKEST, _SLOWEST
     while high - low > _CLOSE_ENOUGH:
         middle = (low + high) / 2
-        if median(list(Rebucketing(case, link.time, host_time=middle).now().values())) < unrecorded:
+        if median(list(Rebucketing(case, host_time=middle).recorded().values())) < unrecorded:
             low = middle
         else:
             high = middle
@@ -110,13 +140,12 @@ def _host_time(case: Case, link: Link, unrecorded: float) -> float:
 def why_not(case: Case) -> str:
     """Why nothing can be predicted from a case, and what to do."""
     if not case.graphs:
-        return "there is no valid step with communication to predict from; record later steps of a DDP job"
-    ops = [op for one in case.rank_steps() for op, _ in one.step.buckets]
-    if not ops:
+        return "there is no valid step to predict from; record later steps of a DDP job on two ranks or more"
+    if not any(one.step.buckets for one in case.rank_steps()):
         return (
             "no gradients are reduced in the recorded steps; predict needs a run of DDP on two ranks or more"
         )
     return (
-        "the recorded steps do not tell which gradients DDP's buckets hold; predict needs a DDP run, "
-        "recorded with shapes (`stepscope run` does)"
+        "the recorded steps do not tell which gradients DDP's reducer put into its buckets; predict needs a DDP "
+        "run recorded with shapes, as `stepscope run` does"
     )

@@ -48,7 +48,7 @@ def case_of(recordings: Sequence[Recording], run: dict[str, object] | None) -> C
         for basis in bases
     ]
     graphs = {number: graph for number, graph in drawn.items() if graph is not None}
-    return Case(recordings, parts, pairing, graphs, Thresholds(), run)
+    return Case(recordings, parts, pairing, graphs, Thresholds(), run, timelines)
 
 
 def _chosen(bases: Sequence[Basis]) -> list[int]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+SCHEMA = "stepscope.predict/1"
+
 Interval = tuple[float, float]
 
 
@@ -20,7 +22,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     floor_ms: float
     """Exposed time that no schedule of these buckets avoids."""
     gain_ms: float
-    """How much shorter than in the recorded buckets; below 0 where it is longer."""
+    """How much shorter than in the recorded buckets under the same what-if; below 0 where it is longer."""
     gain_ms_ci: Interval | None = None
     """Bootstrap 95 % over the recorded steps; absent with one."""
 
@@ -28,3 +30,72 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def buckets(self) -> int:
         """How many buckets."""
         return len(self.bucket_bytes)
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the prediction starts from."""
+
+    run: str
+    world_size: int
+    backend: str | None
+    device: str
+    steps: list[int]
+    accumulate: int
+    """Backwards an optimizer step."""
+    bucket_cap_mb: float | None
+    """As the run has it; absent where run.json is."""
+    bucket_bytes: list[int]
+    step_ms: float
+    """Of an unrecorded step where the run has one, else of a recorded one."""
+    recorded_step_ms: float
+    exposed_ms: float
+    check_ms: float
+    """The recorded buckets by the model that predicts the others, less the recorded step: the model's own error."""
+    slowdown: float | None = None
+    """On a CPU: how many times as long the same operators took beside a transfer."""
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a bucket takes: `latency_us + bytes / gb_per_s`, in the world predicted for."""
+
+    latency_us: float
+    gb_per_s: float
+    """Bytes of the message over its time, without the latency (the algorithm bandwidth)."""
+    source: str
+    """Where latency and bandwidth are from."""
+    remarks: list[str] = []
+
+
+class WhatIf(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is otherwise than in the recorded run; absent is as it was."""
+
+    world_size: int | None = None
+    gb_per_s: float | None = None
+    latency_us: float | None = None
+    fabric: str | None = None
+    accumulate: int | None = None
+    zero: int | None = None
+
+
+class Predicted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """All that `stepscope predict` says."""
+
+    schema: str = SCHEMA
+    stepscope: str
+    recorded: Recorded
+    what_if: WhatIf
+    link: Link
+    present: Prediction
+    """The recorded buckets under the what-if."""
+    caps: list[Prediction]
+    best_schedule: Prediction
+    """Every gradient sent the moment it is there, without latency: no cap can beat it."""
+    recommended_mb: float | None = None
+    """The largest cap within 1 % of the best step, where it is shorter than now by more than the noise; else absent."""
+    why: str
+    """What the recommendation, or its absence, rests on."""
+    global_batch: float | None = None
+    """Samples an optimizer step under the what-if, where the batch of a rank is given."""
+    global_batch_growth: float
+    """Against the recorded run."""
+    assumptions: list[str]

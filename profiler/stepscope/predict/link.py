@@ -1,0 +1,120 @@
+"""How long a bucket takes: by the run's own collectives, a calibration, or a link that was given; for any number of ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stepscope.audit.case import Case
+from stepscope.audit.rebucket import Link, Timing, link_of
+from stepscope.budget.calibrated import Model, measured_model
+from stepscope.budget.measured import read_fabric
+from stepscope.budget.quantities import Rate, Size, Time
+from stepscope.errors import InputError
+from stepscope.predict import result
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The link asked for: bandwidth in bytes/ns (= GB/s), latency a hop in us, a calibration's file; None as recorded."""
+
+    gb_per_s: float | None = None
+    latency_us: float | None = None
+    fabric: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A timing, and where it is from. own: whether it is the run's, whose transfers then set its level."""
+
+    time: Timing
+    own: bool
+    plain: result.Link
+
+
+def ring_volume(ranks: int) -> float:
+    """Bytes on a rank's link over the message's, in a ring all-reduce."""
+    return 2 * (ranks - 1) / ranks
+
+
+def hops(ranks: int) -> int:
+    """Messages one after the other in a ring all-reduce."""
+    return 2 * (ranks - 1)
+
+
+def timing_of(case: Case, recorded: int, ranks: int, wanted: Wanted) -> Timed:
+    """What buckets take among `ranks`; recorded: of how many ranks the run was. Raises InputError where nothing tells."""
+    if wanted.fabric is not None:
+        return _calibrated(wanted, ranks)
+    own = link_of(case)
+    if own is None:
+        raise InputError("no gradient transfer's time and size are in the recording; give --bw and --latency")
+    latency, per_byte = _among(own, recorded, ranks)
+    remarks = (
+        []
+        if own.latency
+        else ["buckets are too much alike in size to tell latency from bandwidth: none is assumed"]
+    )
+    if wanted.latency_us is not None:
+        latency, remarks = hops(ranks) * wanted.latency_us * 1e3, []
+    if wanted.gb_per_s is not None:
+        per_byte = ring_volume(ranks) / wanted.gb_per_s
+    given = [
+        name
+        for name, value in (("--bw", wanted.gb_per_s), ("--latency", wanted.latency_us))
+        if value is not None
+    ]
+    source = f"{' and '.join(given)}" + ("" if len(given) == 2 else ", the rest the run's own transfers")
+    link = Link(latency, per_byte)
+    return Timed(
+        link.time,
+        own=not given,
+        plain=result.Link(
+            latency_us=latency / 1e3,
+            gb_per_s=1 / per_byte,
+            source=source if given else "the run's own gradient transfers",
+            remarks=remarks,
+        ),
+    )
+
+
+def _among(own: Link, recorded: int, ranks: int) -> tuple[float, float]:
+    """Latency and ns a byte among another number of ranks, each with the same link, in a ring."""
+    if recorded < 2:
+        return own.latency, own.per_byte
+    return (
+        own.latency * hops(ranks) / hops(recorded),
+        own.per_byte * ring_volume(ranks) / ring_volume(recorded),
+    )
+
+
+def _calibrated(wanted: Wanted, ranks: int) -> Timed:
+    assert wanted.fabric is not None
+    latency = None if wanted.latency_us is None else Time.from_us(wanted.latency_us)
+    rate = None if wanted.gb_per_s is None else Rate.from_gb_per_s(wanted.gb_per_s)
+    model = measured_model(read_fabric(wanted.fabric), ranks, latency=latency, rate=rate)
+
+    def time(size: float) -> float:
+        return model.terms("all_reduce").time("all_reduce", ranks, Size.from_bytes(size)).us * 1e3
+
+    smallest, larger = time(0), time(_MIB)
+    return Timed(
+        time,
+        own=False,
+        plain=result.Link(
+            latency_us=smallest / 1e3,
+            gb_per_s=100 * _MIB / (time(101 * _MIB) - larger),
+            source=f"the calibration in {wanted.fabric}",
+            remarks=_outside(model),
+        ),
+    )
+
+
+def _outside(model: Model) -> list[str]:
+    valid = model.terms("all_reduce").valid
+    if valid is None:
+        return []
+    return [
+        f"the calibration holds from {valid[0].mib:.2g} to {valid[1].mib:.3g} MiB; other sizes are extrapolated"
+    ]
