@@ -38,6 +38,9 @@ def _lines(made: Calibration) -> Iterable[Text]:
         fit = next(one.fit for one in made.collectives if one.name == made.source)
         assert fit is not None
         yield Text.assemble((f"{_figures(fit)}", "bold"), (f"  ({made.source})", "dim"))
+        if fit.valid_bytes is None:
+            nowhere = f"The fit holds nowhere within {100 * fit.tolerance:.0f} %: take the table, and predict nothing with it"
+            yield from paragraph(nowhere, WIDTH)
     for one in made.collectives:
         yield Text()
         yield from _collective(one)

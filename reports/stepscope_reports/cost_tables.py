@@ -95,7 +95,7 @@ def ring(budget: Budget, made: Ring, width: int) -> list[Text]:
         ("backward", milliseconds(made.window.ms), "the window, of a micro-batch"),
         ("  to fit in it", milliseconds(made.in_backward.ms), "fits" if made.fits else "does not fit"),
         ("  slack", milliseconds(made.slack.ms), f"margin {100 * made.margin:.0f} %"),
-        *_outside(made),
+        *_outside(budget, made),
         (
             "crossover S*",
             f"{made.crossover.mib:,.2f} MiB",
@@ -113,10 +113,12 @@ def _ratio(made: Ring) -> str:
     return f"{made.bandwidth_over_latency:,.3g} times the latency term"
 
 
-def _outside(made: Ring) -> list[tuple[str, str, str]]:
+def _outside(budget: Budget, made: Ring) -> list[tuple[str, str, str]]:
     if not made.outside_backward.base:
         return []
-    return [("  not in it", milliseconds(made.outside_backward.ms), "parameters, moved outside of backward")]
+    where = "moved outside of backward" if budget.accumulate == 1 else "in the rest of the whole step"
+    remark = f"parameters, {where}"
+    return [("  not in it", milliseconds(made.outside_backward.ms), remark)]
 
 
 def _accumulated(budget: Budget, width: int) -> list[Text]:

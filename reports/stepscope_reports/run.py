@@ -38,10 +38,16 @@ def sentences(run: Run) -> list[str]:
     if any(parts):
         said.append(", ".join(part for part in parts if part))
     if run.profiler_cost is not None:
-        cost = run.profiler_cost
-        interval = ""
-        if cost.ratio_ci is not None:
-            low, high = cost.ratio_ci
-            interval = f" (95 % interval {low:.2f} to {high:.2f})"
-        said.append(f"a recorded step took {cost.ratio:.2f} times as long as an unrecorded one{interval}")
+        said.append(_recording(run.profiler_cost))
     return said
+
+
+def _recording(cost: ProfilerCost) -> str:
+    """What recording did to a step, as far as the steps tell it."""
+    if cost.ratio_ci is None:
+        return f"a recorded step took {cost.ratio:.2f} times as long as an unrecorded one"
+    low, high = cost.ratio_ci
+    interval = f"(95 % interval {low:.2f} to {high:.2f})"
+    if low <= 1 <= high:
+        return f"recording made no difference to a step that could be measured: {cost.ratio:.2f} times as long {interval}"
+    return f"a recorded step took {cost.ratio:.2f} times as long as an unrecorded one {interval}"

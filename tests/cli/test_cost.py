@@ -218,3 +218,16 @@ def test_it_imports_neither_torch_nor_numpy_nor_what_reads_traces() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_with_accumulation_what_is_of_a_micro_batch_and_what_of_the_step_is_told_apart(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = printed(capsys, "--zero", "3", "--accumulate", "4")
+    verdict = " ".join(out.split("\n\n")[0].split())
+    assert "202.7 ms of gradient communication fit in 266.7 ms of backward of a micro-batch" in verdict
+    assert "moves parameters outside of backward for another 405.5 ms a step, of 4 micro-batches." in verdict
+    assert (
+        "  not in it        405.5 ms  parameters, moved outside of backward, of the whole step"
+        in out.replace("    not", "  not")
+    )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from stepscope.budget.calibration import Sample, calibrate, summary
 from stepscope.budget.measured import SCHEMA, Calibration, read_fabric
@@ -123,3 +124,18 @@ def test_the_report_shows_alpha_and_b_and_a_row_for_each_size_in_80_columns() ->
     shown = stream.getvalue().replace("-0.0 %", "+0.0 %")
     assert shown == REPORT.format(zero0="+0.0 %", zero1="+0.0 %", zero2="+0.0 %")
     assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_a_fit_that_holds_nowhere_says_so_right_below_its_figures() -> None:
+    made = calibration("node7")
+    (one,) = made.collectives
+    assert one.fit is not None
+    nowhere = replace(one, fit=replace(one.fit, valid_bytes=None))
+    stream = io.StringIO()
+    render(replace(made, collectives=[nowhere]), stream)
+    lines = stream.getvalue().splitlines()
+    headline = lines.index("alpha 50 us (50 to 50), B 0.1 GB/s (0.1 to 0.1)  (all_reduce)")
+    assert lines[headline + 1 : headline + 3] == [
+        "The fit holds nowhere within 10 %: take the table, and predict nothing with it",
+        "",
+    ]

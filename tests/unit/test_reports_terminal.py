@@ -269,13 +269,24 @@ def test_a_recorded_run_says_what_ran_and_what_recording_cost() -> None:
         "schema": "stepscope.run/1",
         "script": "train.py",
         "versions": {"python": "3.11.7", "torch": "2.13.0"},
-        "profiler_cost": {"ratio": 1.0412, "ratio_ci": [0.98, 1.1], "recorded_ms": 410.0},
+        "profiler_cost": {"ratio": 1.0412, "ratio_ci": [1.02, 1.1], "recorded_ms": 410.0},
     }
     text = rendered(msgspec.structs.replace(sample_audits.comm_bound(), run=run))
     assert section(text, "Measured")[1:4] == [
         "  train.py, torch 2.13.0",
         "  a recorded step took 1.04 times as long as an unrecorded one (95 % interval",
-        "  0.98 to 1.10)",
+        "  1.02 to 1.10)",
+    ]
+
+
+@pytest.mark.parametrize("ratio", [0.78, 1.2])
+def test_recording_that_the_steps_do_not_tell_from_none_made_no_difference(ratio: float) -> None:
+    cost = {"ratio": ratio, "ratio_ci": [0.6, 1.4]}
+    run = {"schema": "stepscope.run/1", "profiler_cost": cost}
+    text = rendered(msgspec.structs.replace(sample_audits.comm_bound(), run=run))
+    assert section(text, "Measured")[1:3] == [
+        f"  recording made no difference to a step that could be measured: {ratio:.2f} times as",
+        "  long (95 % interval 0.60 to 1.40)",
     ]
 
 

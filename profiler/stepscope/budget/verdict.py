@@ -38,7 +38,7 @@ def no_communication() -> Verdict:
 def verdict(setting: Setting, ring: Ring) -> Verdict:
     """Does it fit behind backward, how closely, and what is left at best."""
     left = ring.least_exposed / (setting.step + ring.least_exposed)
-    where = _fit(ring) + _rest(setting, ring)
+    where = _fit(setting, ring) + _rest(setting, ring)
     if left > COST_SHARE:
         return Verdict(
             label="communication-bound",
@@ -74,15 +74,20 @@ def realistic(compute: Time, ring: Ring) -> tuple[float, float]:
     return expected(MOST_LEFT), expected(LEAST_LEFT)
 
 
-def _fit(ring: Ring) -> str:
+def _fit(setting: Setting, ring: Ring) -> str:
+    """What has to fit in the backward of one micro-batch, which is all of the step's where there is one."""
     times = f"{ring.in_backward.ms:.1f} ms of gradient communication"
+    window = f"{ring.window.ms:.1f} ms of backward"
+    if setting.accumulate > 1:
+        window += " of a micro-batch"
     if not ring.fits:
-        return f"{times} do not fit in {ring.window.ms:.1f} ms of backward."
+        return f"{times} do not fit in {window}."
     closely = "with a thin margin of" if ring.margin < HALF else "with a margin of"
-    return f"{times} fit in {ring.window.ms:.1f} ms of backward {closely} {100 * ring.margin:.0f} %."
+    return f"{times} fit in {window} {closely} {100 * ring.margin:.0f} %."
 
 
 def _rest(setting: Setting, ring: Ring) -> str:
     if not ring.outside_backward.base:
         return ""
-    return f" ZeRO {setting.zero} moves parameters outside of backward for another {ring.outside_backward.ms:.1f} ms."
+    whole = "" if setting.accumulate == 1 else f" a step, of {setting.accumulate} micro-batches"
+    return f" ZeRO {setting.zero} moves parameters outside of backward for another {ring.outside_backward.ms:.1f} ms{whole}."

@@ -172,7 +172,7 @@ def _stage(run: RunMetadata) -> int:
 def _remarks(run: RunMetadata, operations: tuple[Operation, ...]) -> Iterator[str]:
     if any(one.gradient and one.size is None for one in operations):
         yield "Collectives whose size was not recorded are left out."
-    slower = ""
-    if run.profiler_cost is not None and run.profiler_cost.ratio > 1.1:
-        slower = f"; recording made a step {run.profiler_cost.ratio:.2f} times as long as an unrecorded one"
+    slower, cost = "", run.profiler_cost
+    if cost is not None and cost.ratio > 1.1 and (cost.ratio_ci is None or cost.ratio_ci[0] > 1):
+        slower = f"; recording made a step {cost.ratio:.2f} times as long as an unrecorded one"
     yield f"Compute is that of the whole recorded step, optimizer too, slowed by what ran beside it{slower}."
