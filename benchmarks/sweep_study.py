@@ -89,7 +89,7 @@ def _sweep(cell: Cell, args: argparse.Namespace) -> dict[str, Any]:
     before = os.getloadavg()[0]
     script = [str(SCRIPT), SHARE] if cell.held else ["gpt"]
     command = [
-        *(sys.executable, "-m", "stepscope", "sweep", "--bucket-cap-mb", ",".join(CAPS)),
+        *(sys.executable, "-P", "-m", "stepscope", "sweep", "--bucket-cap-mb", ",".join(CAPS)),
         *("--repeat", args.repeat, "--warmup", args.warmup, "--steps", args.steps),
         *("--fabric", cell.rate, "--nproc-per-node", str(cell.ranks), "--out", str(folder), *script),
     ]

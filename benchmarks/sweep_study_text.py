@@ -49,8 +49,8 @@ def _head(study: Study) -> Iterator[str]:
     yield f"Made by `{' '.join(study['command'])}`; all figures are in [study.json](study.json).\n"
     yield (
         "The bundled GPT (`gpt`, 10.8 M parameters, 41 MiB of gradients) under DDP with gloo, each rank in a network namespace "
-        "of its own whose link is held to the rate. `stepscope sweep` measures five bucket caps; from the first run at 25 MiB alone "
-        "`stepscope predict` says what each of them would take.\n"
+        "of its own whose link is held to the rate. `stepscope sweep` measures five bucket caps; from the first run at 25 MiB "
+        "alone `stepscope predict` says what each of them would take.\n"
     )
     for ranks in sorted({cell["ranks"] for cell in study["cells"]}):
         yield f"![step by bucket cap on {ranks} ranks](step-{ranks}-ranks.svg)\n"

@@ -16,7 +16,7 @@ from stepscope.stats import bootstrap_interval
 from stepscope.sweep.compare import Ranking, rank
 from stepscope.sweep.model import KIND, model_of, modelled, usable
 from stepscope.sweep.plan import AS_IN_SCRIPT, BUCKET_CAP, Plan, Slot, but_for_cap, runs_of, stages
-from stepscope.sweep.result import Best, Model, Row, Sweep
+from stepscope.sweep.result import SCHEMA, Best, Model, Row, Sweep
 from stepscope.sweep.results import FAILED, MEASURED, NO_DDP, Figures, RunResult
 from stepscope.sweep.wording import explain, label, next_step
 
@@ -117,6 +117,7 @@ def build(made: Made) -> Sweep:
     replaced = {cap for candidate in candidates for one in candidate.figures for cap in one.replaced_caps_mb}
     planned = runs_of(stages(len(candidates), made.repeat, halving=made.plan.halving))
     sweep = Sweep(
+        schema=SCHEMA,
         stepscope=__version__,
         command=made.command,
         script=made.plan.script,

@@ -96,7 +96,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
 class Sweep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All of sweep.json."""
 
-    schema: str = SCHEMA
+    schema: str
     stepscope: str
     """Version that made it."""
     command: list[str]
