@@ -118,6 +118,22 @@ def test_the_same_job_without_it_is_clean(job: Job, tmp_path: Path) -> None:
     assert [f for f in find_causes(case) if (f.cost_ms or 0) > SMALL_SHARE * case.step_ms] == []
 
 
+@pytest.mark.parametrize(
+    ("place", "caller"),
+    [
+        ("forward", "model.py(112): check_activations"),
+        ("between", "train.py(47): check_loss"),
+        ("backward", "train.py(52): gradient_hook"),
+    ],
+)
+def test_with_stacks_a_finding_names_the_function_that_reads(place: str, caller: str, tmp_path: Path) -> None:
+    job = Job(host=SLOW_HOST, model=LIGHT, causes=(parse(f"host-sync:where={place}"),))
+    for with_stack in (False, True):
+        found = find_causes(simulated(Simulation(replace(job, with_stack=with_stack)), tmp_path))[0]
+        assert found.cause == "host-sync"
+        assert (f" called in {caller}: " in found.evidence[0]) is with_stack
+
+
 RUNS_AHEAD = Host(reads_loss=False)
 
 

@@ -13,12 +13,14 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from stepscope.trace.frames import Frames
+
 NO_ID = -1
 """Value of `correlation` and `stream` where the event has none."""
 
 
 class Category(IntEnum):
-    """The event categories that are kept; all others (flows, python frames, GPU annotations) are dropped."""
+    """The event categories that are kept; all others (flows, GPU annotations) are dropped, Python's are `Trace.frames`."""
 
     CPU_OP = 0
     USER_ANNOTATION = 1
@@ -29,6 +31,12 @@ class Category(IntEnum):
     MEMSET = 5
     CUDA_SYNC = 6
     OVERHEAD = 7
+
+
+def thread_numbers(pid: NDArray[np.int64], tid: NDArray[np.int64]) -> NDArray[np.int64]:
+    """One number for each (pid, tid)."""
+    numbers: NDArray[np.int64] = pid * np.int64(1 << 33) + tid
+    return numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +66,7 @@ class Events:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "end", self.start + self.duration)
-        object.__setattr__(self, "thread", self.pid * np.int64(1 << 33) + self.tid)
+        object.__setattr__(self, "thread", thread_numbers(self.pid, self.tid))
         host = self.among((Category.CPU_OP, Category.USER_ANNOTATION))
         object.__setattr__(self, "on_host", np.flatnonzero(host))
 
@@ -148,6 +156,8 @@ class Trace:
     """Event index to the size of a copy."""
     waited_events: dict[int, WaitedEvent] = field(default_factory=dict)
     """Event index of a `cuda_sync` row to the event that it waits for, for those that wait for one."""
+    frames: Frames = field(default_factory=Frames)
+    """Calls of the script's own functions, where stacks were recorded."""
     truncated: bool = False
     """The file ends early, or its `Record Window End` marker is missing although Kineto wrote it."""
     warnings: tuple[TraceWarning, ...] = ()

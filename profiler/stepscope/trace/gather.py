@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import compress, islice
 from typing import Any, TypeVar
 
@@ -20,14 +20,17 @@ from stepscope.trace.arguments import (
     shapes,
     waited_event,
 )
-from stepscope.trace.columns import Category, CommArguments, Events, Shapes, WaitedEvent
+from stepscope.trace.columns import Category, CommArguments, Events, Shapes, WaitedEvent, thread_numbers
+from stepscope.trace.frames import PYTHON_FUNCTION, Frames, is_scripts, joined
 from stepscope.trace.rows import Instant, Metadata, RowDecoder, Span
 from stepscope.trace.times import LONGEST, nanoseconds, raw_nanoseconds
 
 _MEMCPY, _CUDA_SYNC = int(Category.MEMCPY), int(Category.CUDA_SYNC)
 
 _DROPPED = 255
-_UNCATEGORISED = 254
+_FRAME = 254
+"""Category of Python's functions, which are kept apart; those of all other rows that are kept are below it."""
+_UNCATEGORISED = 253
 """Category of events that say none, until the whole file was seen."""
 
 # Kineto's ActivityType names (libkineto/include/ActivityType.h), lower case; the first profilers of
@@ -69,6 +72,7 @@ _CATEGORIES = _Categories(
         **_SPELLINGS,
         **{name.capitalize(): category for name, category in _SPELLINGS.items()},
         "": _UNCATEGORISED,
+        PYTHON_FUNCTION: _FRAME,
     }
 )
 _COMMUNICATES = (
@@ -110,6 +114,8 @@ class Part:
     shapes: dict[int, Shapes] = field(default_factory=dict)
     copied_bytes: dict[int, int] = field(default_factory=dict)
     waited_events: dict[int, WaitedEvent] = field(default_factory=dict)
+    frames: Frames = field(default_factory=Frames)
+    """Times as the file counts them."""
 
 
 @dataclass(slots=True)
@@ -139,6 +145,7 @@ class Gathered:
                 assert found is not None
                 category, name, *others = found.columns
                 found.columns = (category, renamed[name], *others)
+                found.frames = replace(found.frames, name=renamed[found.frames.name])
                 self.parts[place] = found
         for thread, thread_name in other.thread_names.items():
             self.name_thread(thread, thread_name)
@@ -167,10 +174,14 @@ class Gatherer:
             self._add_others([row for row in rows if row.__class__ is Metadata or row.__class__ is Instant])
         spans: list[Span] = [row for row in rows if row.__class__ is span_type]
         category = np.frombuffer(bytes([_CATEGORIES[span.cat] for span in spans]), dtype=np.uint8)
-        wanted = category != _DROPPED
-        if not wanted.all():
-            spans, category = list(compress(spans, wanted)), category[wanted]
-        self.gathered.parts.append(self._part(spans, category))
+        wanted = category < _FRAME
+        if wanted.all():
+            self.gathered.parts.append(self._part(spans, category))
+            return
+        calls = [span for span in compress(spans, category == _FRAME) if is_scripts(span.name)]
+        part = self._part(list(compress(spans, wanted)), category[wanted])
+        part.frames = self._frames(calls)
+        self.gathered.parts.append(part)
 
     def _add_others(self, rows: list[Any]) -> None:
         for row in rows:
@@ -181,13 +192,28 @@ class Gatherer:
                 name = wrapped[1] if wrapped else given.strip()
                 self.gathered.name_thread((row_number(row.pid), row_number(row.tid)), name)
 
-    def _part(self, spans: list[Span], category: NDArray[np.uint8]) -> Part:
+    def _times(self, spans: list[Span]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+        """Starts and durations in ns, and which of them can be read."""
         given = [span.ts for span in spans]
-        start, readable = (
-            raw_nanoseconds(given) if self._decoder.exact_times else nanoseconds(given, exact=True)
-        )
+        start, dated = raw_nanoseconds(given) if self._decoder.exact_times else nanoseconds(given, exact=True)
         duration, lasts = nanoseconds([span.dur for span in spans])
-        readable = readable & lasts & (duration <= LONGEST)
+        return start, duration, dated & lasts & (duration <= LONGEST)
+
+    def _frames(self, calls: list[Span]) -> Frames:
+        start, duration, readable = self._times(calls)
+        calls, start, duration = list(compress(calls, readable)), start[readable], duration[readable]
+        names = self.gathered.names
+        return Frames(
+            name=np.fromiter([names[span.name] for span in calls], np.int32, len(calls)),
+            start=start,
+            end=start + np.maximum(duration, 0),
+            thread=thread_numbers(
+                row_numbers([span.pid for span in calls]), row_numbers([span.tid for span in calls])
+            ),
+        )
+
+    def _part(self, spans: list[Span], category: NDArray[np.uint8]) -> Part:
+        start, duration, readable = self._times(spans)
         if not readable.all():
             self.gathered.unreadable_events += int((~readable).sum())
             spans, category = list(compress(spans, readable)), category[readable]
@@ -235,6 +261,7 @@ class Merged:
     shapes: dict[int, Shapes]
     copied_bytes: dict[int, int]
     waited_events: dict[int, WaitedEvent]
+    frames: Frames
     no_categories: bool
 
 
@@ -269,7 +296,8 @@ def merge(parts: list[Part]) -> Merged:
     earliest = int(start.min()) if len(start) else 0
     start -= earliest
     events = Events(category, name, start, duration, pid, tid, correlation, device, stream)
-    return Merged(events, earliest, comm, kept_shapes, copied, waited, no_categories)
+    frames = joined([part.frames for part in parts], earliest)
+    return Merged(events, earliest, comm, kept_shapes, copied, waited, frames, no_categories)
 
 
 def _renumbered(rows: dict[int, _T], keep: NDArray[np.bool_]) -> dict[int, _T]:

@@ -131,6 +131,7 @@ def _trace(path: Path, contents: _Contents, *, by_external_id: bool) -> Trace:
         shapes=merged.shapes,
         copied_bytes=merged.copied_bytes,
         waited_events=merged.waited_events,
+        frames=merged.frames,
         truncated=contents.pieces.truncated,
         warnings=tuple(warnings),
     )

@@ -61,25 +61,25 @@ def _confidence(found: Sequence[Read]) -> str:
 
 
 def evidence_of(found: Sequence[Read], steps: int) -> list[str]:
-    """One sentence for every operator and place: how often, for how long, where it is first seen.
+    """One sentence for every operator, place and calling function: how often, for how long, where it is first seen.
 
-    The operator is all that is known of the place in the script: Python frames are not read from the trace.
+    The function is known where stacks were recorded; the profiler writes the line on which it begins.
     """
-    groups: dict[tuple[str, str], list[Read]] = defaultdict(list)
+    groups: dict[tuple[str, str, str], list[Read]] = defaultdict(list)
     for read in found:
-        groups[read.operator, read.place].append(read)
-    ranked = sorted(groups.items(), key=lambda item: -sum(read.blocked for read in item[1]))
-    return [_sentence(group, many, steps) for group, many in ranked]
+        groups[read.operator, read.place, read.caller or ""].append(read)
+    ranked = sorted(groups.values(), key=lambda many: -sum(read.blocked for read in many))
+    return [_sentence(many, steps) for many in ranked]
 
 
-def _sentence(group: tuple[str, str], many: Sequence[Read], steps: int) -> str:
-    operator, place = group
+def _sentence(many: Sequence[Read], steps: int) -> str:
     first = min(many, key=lambda read: (read.view.one.number, read.view.rank, read.start))
     ranks = {read.view.rank for read in many}
     each = len(many) / steps / len(ranks)
-    what = "the script's own synchronise" if not operator.startswith("aten::") else operator
+    what = first.operator if first.operator.startswith("aten::") else "the script's own synchronise"
+    called = f", called in {first.caller}" if first.caller else ""
     return (
-        f"{what} in {place}: {each:.3g} a step on rank{'s' * (len(ranks) > 1)} "
+        f"{what} in {first.place}{called}: {each:.3g} a step on rank{'s' * (len(ranks) > 1)} "
         f"{', '.join(map(str, sorted(ranks)))}, the host blocked for {milliseconds(median([r.blocked for r in many]))} "
         f"each; first in step {first.view.one.number} on rank {first.view.rank} at {milliseconds(first.start)}"
     )

@@ -78,6 +78,13 @@ class Read:
         """When it began."""
         return int(self.view.trace.events.start[self.row])
 
+    @property
+    def caller(self) -> str | None:
+        """The script's function that it was called from, as `train.py(42): step`, where stacks were recorded."""
+        trace, end = self.view.trace, int(self.view.trace.events.end[self.row])
+        name = trace.frames.innermost(self.thread, self.start, end)
+        return None if name is None else trace.names[name]
+
     def copies_from(self, way: str) -> list[int]:
         """Its copies whose name says this way, as "HtoD"."""
         return [k for k in self.copies if way in self.view.name(k)]
