@@ -93,6 +93,8 @@ def start(
     }
     with tempfile.TemporaryDirectory(prefix="stepscope-") as scratch:
         job, status = Path(scratch, "job.json"), Path(scratch, "status.json")
+        if {arguments["log_dir"], arguments["redirects"], arguments["tee"]} == {None, "0"}:
+            ours["log_dir"] = scratch  # where nothing is logged torchrun leaves an empty folder behind
         job.write_bytes(msgspec.json.encode(ours))
         with inside(fabric):
             child = subprocess.Popen(

@@ -32,9 +32,9 @@ class ModuleWatch:
         original = DistributedDataParallel.__init__
 
         @functools.wraps(original)
-        def replacement(module: DistributedDataParallel, *args: Any, **kwargs: Any) -> None:
-            original(module, *args, **kwargs)
-            self._seen.add(module)
+        def replacement(ddp: DistributedDataParallel, /, *args: Any, **kwargs: Any) -> None:
+            original(ddp, *args, **kwargs)  # one of the keywords may be `module`
+            self._seen.add(ddp)
 
         def undo() -> None:
             DistributedDataParallel.__init__ = original  # type: ignore[method-assign]

@@ -94,8 +94,8 @@ class Recorder:
             earlier.unlink()
         if self._bucket_cap is not None:
             self._bucket_cap.install()
-        self._hooks.install()
         self._others.install()
+        self._hooks.install()
         self._modules.install()
         self._write()
 
@@ -171,16 +171,19 @@ class Recorder:
         with self._others.ours():
             take.session.start()
         self._state = State.RECORDING
-        take.session.begin_step(steps)
-        take.kinds[steps] = "recorded"
+        self._begin_step(take, steps)
 
     def _next_recorded_step(self, take: Take, steps: int) -> None:
         take.session.end_step()
         if len(take.session.completed) == self._config.steps:
             self._end_recording("")
         else:
-            take.session.begin_step(steps)
-            take.kinds[steps] = "recorded"
+            self._begin_step(take, steps)
+
+    def _begin_step(self, take: Take, step: int) -> None:
+        with self._others.ours():
+            take.session.begin_step(step)
+        take.kinds[step] = "recorded"
 
     def _yield_to_other(self) -> None:
         """The script starts a profiler of its own: it goes first."""

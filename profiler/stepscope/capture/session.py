@@ -132,9 +132,10 @@ class OtherProfilers:
         return bool(self._active)
 
     def install(self) -> None:
-        """Begin to watch; torch.profiler and torch.autograd.profiler both pass through these two methods."""
-        self._replace("_prepare_trace", self._starting)
-        self._replace("__exit__", self._stopping)
+        """Begin to watch; torch.profiler and torch.autograd.profiler both pass through these methods."""
+        self._replace(torch.autograd.profiler.profile, "_prepare_trace", self._starting)
+        self._replace(torch.autograd.profiler.profile, "__exit__", self._stopping)
+        self._replace(torch.autograd.profiler.record_function, "__enter__", self._annotating)
 
     def remove(self) -> None:
         """Leave torch as it was found."""
@@ -151,15 +152,14 @@ class OtherProfilers:
         finally:
             self._is_ours = False
 
-    def _replace(self, name: str, notice: Callable[[Any], None]) -> None:
-        owner = torch.autograd.profiler.profile
+    def _replace(self, owner: Any, name: str, notice: Callable[[Any], None]) -> None:
         original = getattr(owner, name)
 
         @functools.wraps(original)
-        def replacement(profiler: Any, *args: Any) -> Any:
+        def replacement(instance: Any, *args: Any) -> Any:
             if not self._is_ours:
-                notice(profiler)
-            return original(profiler, *args)
+                notice(instance)
+            return original(instance, *args)
 
         setattr(owner, name, replacement)
         self._undo.append(lambda: setattr(owner, name, original))
@@ -171,6 +171,11 @@ class OtherProfilers:
 
     def _stopping(self, profiler: Any) -> None:
         self._active.discard(id(profiler))
+
+    def _annotating(self, annotation: Any) -> None:
+        """A torch.profiler that waits or is done marks the script's steps all the same: they would cut ours in two."""
+        if not self._active and annotation.name.startswith(STEP_ANNOTATION.format(step="")):
+            annotation.name = f"the script's {annotation.name}"
 
 
 def _distributed_info() -> dict[str, object]:

@@ -271,7 +271,7 @@ def _with_roles(
             in_fsdp_reduce=held["fsdp_reduce"][k] != host.NO_ROW,
             in_fsdp_gather=held["fsdp_gather"][k] != host.NO_ROW,
             whole_group=op.group_size in (None, world),
-            compiled="CompiledFunction" in _name_of(trace, int(held["evaluate"][k])),
+            compiled=host.is_compiled_backward(_name_of(trace, int(held["evaluate"][k]))),
             after_backward=op.phase == Phase.FORWARD and op.launch > last_node.get(op.step, math.inf),
         )
         for k, op in enumerate(ops)

@@ -16,7 +16,22 @@ NO_ROW = -1
 
 def is_evaluate_function(name: str) -> bool:
     """The autograd engine running one node: what backward means here, compiled and recomputed work included."""
-    return name.startswith("autograd::engine::evaluate_function")
+    return name.startswith("autograd::engine::evaluate_function") or is_compiled_autograd(name)
+
+
+def is_compiled_autograd(name: str) -> bool:
+    """The whole of backward as one graph, without the engine's nodes: its compile ids begin with "!" (torch._guards)."""
+    return name.startswith("Torch-Compiled Region: !")
+
+
+def is_compiled_backward(name: str) -> bool:
+    """A backward that was compiled, by itself or with its collectives."""
+    return "CompiledFunction" in name or is_compiled_autograd(name)
+
+
+def is_backward(name: str) -> bool:
+    """The engine at work: one of its nodes, or FSDP2's callback behind the last one, which reduces units without a node."""
+    return is_evaluate_function(name) or name.startswith("FSDP::root_post_backward_callback")
 
 
 def is_accumulate_grad(name: str) -> bool:

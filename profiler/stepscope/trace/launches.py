@@ -47,6 +47,7 @@ class HostContext:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self.evaluate = host.HostSpans(trace, host.select(trace, host.is_evaluate_function))
+        self.backward = host.HostSpans(trace, host.select(trace, host.is_backward))
         self.optimizer = host.HostSpans(trace, host.select(trace, host.is_optimizer_step))
         self.accumulate = host.HostSpans(trace, host.select(trace, host.is_accumulate_grad))
         self.ddp_forward = host.HostSpans(trace, host.select(trace, host.is_ddp_forward))
@@ -62,11 +63,11 @@ class HostContext:
     def phases(self, launches: Launches) -> NDArray[np.uint8]:
         """The phase of each launch.
 
-        Inside both an optimizer step and a node of backward, the inner one counts: a closure's backward is backward, and
-        an optimizer that steps in a gradient's hook is optimizer.
+        Inside both an optimizer step and a node of backward, the inner one counts: a closure's backward is backward (and
+        its forward is forward), and an optimizer that steps in a gradient's hook is optimizer.
         """
         start = self._trace.events.start
-        backward = self.evaluate.holding(launches.thread, launches.time)
+        backward = self.backward.holding(launches.thread, launches.time)
         optimizer = self.optimizer.holding(launches.thread, launches.time)
         in_backward = backward != host.NO_ROW
         in_optimizer = optimizer != host.NO_ROW
@@ -74,6 +75,10 @@ class HostContext:
         phase = np.full(len(launches.time), Phase.FORWARD, dtype=np.uint8)
         phase[in_backward] = Phase.BACKWARD
         phase[inner_optimizer] = Phase.OPTIMIZER
+        forward = self.ddp_forward.holding(launches.thread, launches.time)
+        phase[inner_optimizer & (forward != host.NO_ROW) & (start[forward] > start[optimizer])] = (
+            Phase.FORWARD
+        )
         phase[~launches.known] = Phase.UNKNOWN
         return phase
 

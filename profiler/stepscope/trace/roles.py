@@ -64,6 +64,8 @@ def role_of(c: Circumstances, reducer_in_step: bool, gradient_sizes: frozenset[i
         return _broadcast(c)
     if c.in_fsdp_gather or (c.kind == "all_gather" and c.phase == Phase.OPTIMIZER):
         return PARAMETER
+    if c.kind == "all_gather" and _is_count(c):
+        return METRIC
     if c.kind in ("all_to_all", "send_recv", "all_gather") and c.phase in (Phase.FORWARD, Phase.BACKWARD):
         return ACTIVATION
     return OTHER
@@ -86,6 +88,12 @@ def _reduction(c: Circumstances, reducer_in_step: bool, gradient_sizes: frozense
     if c.after_backward and not reducer_in_step and _gradient_sized(c.elements, gradient_sizes):
         return GRADIENT
     return METRIC if c.elements is not None and c.elements <= METRIC_ELEMENTS else OTHER
+
+
+def _is_count(c: Circumstances) -> bool:
+    """A few integers, such as each rank's number of tokens."""
+    counts = c.dtype is not None and not c.dtype.floating
+    return counts and c.elements is not None and c.elements <= METRIC_ELEMENTS
 
 
 def _gradient_sized(elements: int | None, gradient_sizes: frozenset[int]) -> bool:
