@@ -37,9 +37,9 @@ def figures(rank: dict[str, Any]) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("case", "rank", "warned"),
     [
-        ("plain/rank0.json", 0, []),
-        ("distributed_info_last.json", 0, []),
-        ("infinity_in_args.json", 0, ["unreadable-values"]),
+        ("plain/rank0.json", 0, ["ranks-missing"]),
+        ("distributed_info_last.json", 0, ["ranks-missing"]),
+        ("infinity_in_args.json", 0, ["unreadable-values", "ranks-missing"]),
         ("no_distributed_info.json", None, ["rank-unknown"]),
     ],
 )
@@ -59,7 +59,7 @@ def test_of_a_truncated_file_what_is_whole_is_audited(
 ) -> None:
     audit = audit_of(shared / "cases" / case, capsys)
     assert audit["ranks"][0]["totals"]["compute_ms"] == PLAIN["compute_ms"]
-    assert codes(audit) == ["truncated"]
+    assert codes(audit) == ["truncated", "ranks-missing"]
     assert audit["verdict"]["label"] == "inconclusive"
     assert "truncated" in audit["verdict"]["reason"]
 
@@ -89,7 +89,7 @@ def test_the_same_rank_twice_is_never_added_up(shared: Path, capsys: pytest.Capt
     audit = audit_of(shared / "cases/same_rank_twice", capsys)
     assert [rank["rank"] for rank in audit["ranks"]] == [0, 0]
     assert [figures(rank) for rank in audit["ranks"]] == [PLAIN, PLAIN]
-    assert codes(audit) == ["same-rank-twice"]
+    assert codes(audit) == ["same-rank-twice", "ranks-missing"]
 
 
 def test_without_launch_records_backward_figures_are_absent(

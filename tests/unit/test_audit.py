@@ -326,7 +326,7 @@ def test_a_missing_rank_and_mixed_runs_are_said(tmp_path: Path) -> None:
     for trace in (alone, another):
         one_bucket_step(trace, 5, 0, comm=150)
     single = audited(tmp_path, alone)
-    assert single.warnings == []
+    assert [w.code for w in single.warnings] == ["ranks-missing"]
     assert "waiting for the other ranks can't be told" in single.verdict.explanation
     assert "ranks-missing" in [w.code for w in audited(tmp_path, alone, another).warnings]
     other = TraceBuilder(rank=1, world_size=2)

@@ -161,16 +161,6 @@ def test_a_broadcast_has_no_common_end_and_is_not_split(tmp_path: Path) -> None:
     assert [c.wire_ms for c in audited(tmp_path, *traces).collectives] == [None, None]
 
 
-def test_recordings_that_are_no_set_of_ranks_are_never_paired(tmp_path: Path) -> None:
-    assert pair(recorded(tmp_path, rank_trace(0), rank_trace(0))).paired == ()
-    assert pair(recorded(tmp_path, rank_trace(0))).paired == ()
-
-
-def test_a_missing_rank_leaves_the_pairing_incomplete(tmp_path: Path) -> None:
-    assert not pair(recorded(tmp_path, rank_trace(0), rank_trace(1))).complete
-    assert pair(recorded(tmp_path, *(rank_trace(k) for k in range(WORLD)))).complete
-
-
 def test_clocks_a_second_apart_change_no_split_and_are_found(tmp_path: Path) -> None:
     second = 1e6
     traces = [
@@ -184,6 +174,11 @@ def test_clocks_a_second_apart_change_no_split_and_are_found(tmp_path: Path) -> 
     found = audit(recordings)
     assert [c.wait_ms for c in found.collectives] == [0.14, 0.0, 0.14]
     assert found.clocks[0]["offset_ms"] == 1000.0
+    assert codes(found) == ["clocks-apart"]
+    assert found.verdict.confidence == (
+        "medium: the clock of b is 1,000 ms ahead of the first host's: taken out by the ends of 1 collectives, "
+        "0.000 ms are left"
+    )
 
 
 def test_ranks_of_one_host_share_its_clock(tmp_path: Path) -> None:
@@ -191,14 +186,166 @@ def test_ranks_of_one_host_share_its_clock(tmp_path: Path) -> None:
     assert fit_clocks(recordings, pair(recordings).paired) == []
 
 
-def test_every_collective_of_eight_real_ranks_is_paired(shared: Path) -> None:
+def codes(found: Audit) -> list[str]:
+    return [warning.code for warning in found.warnings]
+
+
+def assert_unpaired(found: Audit, code: str, why: str) -> None:
+    """Nothing is said of one rank from another's file, and the answer is as sure as that of files that are strangers."""
+    assert [c.wire_ms for c in found.collectives] == [None] * len(found.collectives)
+    assert found.stragglers == []
+    assert code in codes(found)
+    assert found.verdict.confidence is not None
+    assert found.verdict.confidence.startswith("low: ")
+    assert why in found.verdict.confidence
+
+
+def test_all_ranks_of_a_run_leave_no_doubt(straggling: Audit) -> None:
+    assert codes(straggling) == []
+    assert straggling.verdict.confidence == "medium: one valid step only"
+
+
+def test_of_one_rank_alone_nothing_is_split_and_it_is_said(tmp_path: Path) -> None:
+    found = audited(tmp_path, rank_trace(0))
+    assert [c.wire_ms for c in found.collectives] == [None]
+    assert codes(found) == ["ranks-missing"]
+    assert found.verdict.confidence == (
+        "medium: 1 of 3 ranks is here: waiting for the other ranks can't be told from transfer"
+    )
+
+
+def test_where_a_rank_is_missing_the_rest_is_paired_and_what_may_hide_in_it_is_said(tmp_path: Path) -> None:
+    found = audited(tmp_path, rank_trace(0), rank_trace(1, arrival=440))
+    assert [c.wire_ms for c in found.collectives] == [0.06, 0.06]
+    assert codes(found) == ["ranks-missing"]
+    assert found.verdict.confidence is not None
+    assert found.verdict.confidence.startswith("medium: 2 of 3 ranks are here")
+
+
+def test_a_rank_that_was_recorded_twice_is_paired_with_nobody(tmp_path: Path) -> None:
+    assert_unpaired(
+        audited(tmp_path, rank_trace(0), rank_trace(0)), "same-rank-twice", "rank 0 is in 2 files"
+    )
+
+
+def test_a_file_that_does_not_say_its_rank_is_paired_with_nobody(tmp_path: Path) -> None:
+    nameless = rank_trace(1)
+    del nameless.header["distributedInfo"]["rank"]
+    found = audited(tmp_path, rank_trace(0), nameless)
+    assert_unpaired(found, "rank-unknown", "1 of 2 files do not say which rank they are")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "why"),
+    [
+        ("world_size", 2, "different world sizes (2, 3)"),
+        ("backend", "gloo", "different backends (gloo, nccl)"),
+        ("rank", 3, "rank 3 can't be of a run of 3 ranks"),
+    ],
+)
+def test_files_whose_headers_are_not_of_one_run_are_never_paired(
+    field: str, value: object, why: str, tmp_path: Path
+) -> None:
+    other = rank_trace(1)
+    other.header["distributedInfo"][field] = value
+    assert_unpaired(audited(tmp_path, rank_trace(0), other), "different-runs", why)
+
+
+@pytest.mark.parametrize(("hosts", "apart"), [(("a", "a"), 2), (("a", "b"), 600)])
+def test_ranks_recorded_at_other_times_are_of_different_runs(
+    hosts: tuple[str, str], apart: int, tmp_path: Path
+) -> None:
+    """Same job, same collectives and numbers; a clock that two ranks share, or any two clocks, can't be that far apart."""
+    here, there = rank_trace(0, host=hosts[0]), rank_trace(1, host=hosts[1])
+    there.header["baseTimeNanoseconds"] = apart * 10**9
+    found = audited(tmp_path, here, there)
+    assert_unpaired(found, "different-runs", f"ended {apart}.0 s apart")
+
+
+def test_a_collective_that_one_rank_lacks_is_left_out_and_lowers_the_confidence(tmp_path: Path) -> None:
+    traces = [rank_trace(rank) for rank in range(WORLD)]
+    for trace in traces[:2]:
+        trace.collective("allgather", launched=700, start=710, duration=10, elements=7, sequence=2)
+    found = audited(tmp_path, *traces)
+    assert [(c.kind, c.wire_ms) for c in found.collectives if c.rank == 0] == [
+        ("all_reduce", 0.2),
+        ("all_gather", None),
+    ]
+    assert codes(found) == ["mispaired"]
+    assert found.verdict.confidence is not None
+    assert found.verdict.confidence.startswith("medium: all_gather of 7 elements in step 5: 1 on rank 0")
+
+
+def test_where_nothing_pairs_a_few_disagreements_are_told_and_the_rest_counted(tmp_path: Path) -> None:
+    """Each rank has eight collectives that the other knows nothing of, and not the one that both would share."""
+    traces = [rank_trace(rank) for rank in range(WORLD)]
+    for rank, trace in enumerate(traces):
+        trace.events = [event for event in trace.events if "Collective name" not in event.get("args", {})]
+        for k in range(8):
+            at = 700 + 20 * k
+            trace.collective(
+                "allreduce", launched=at, start=at + 9, duration=9, elements=100, sequence=10 * rank + k
+            )
+    pairing = pair(recorded(tmp_path, *traces))
+    assert pairing.paired == ()
+    assert [(doubt.code, doubt.grave) for doubt in pairing.doubts] == [("mispaired", True)] * 6
+    assert pairing.doubts[0].message.startswith(
+        "all_reduce of 100 elements in step 5: 1 on rank 0, 0 on rank 1"
+    )
+    assert pairing.doubts[-1].message == "the ranks disagree about 19 more kinds of collectives"
+
+
+def eight_real_ranks(shared: Path) -> list[Recording]:
     files = sorted((shared / "traces/param_dlrm_v100_8ranks").iterdir())
-    recordings = [classify(read(file)) for file in files]
+    return [classify(read(file)) for file in files]
+
+
+def test_every_collective_of_eight_real_ranks_is_paired(shared: Path) -> None:
+    recordings = eight_real_ranks(shared)
     pairing = pair(recordings)
     assert sizes(pairing) == [8] * 8
-    assert (pairing.mispaired, pairing.complete) == ((), True)
-    first = min(pairing.paired, key=lambda one: min(op.launch for op in one.members.values()))
-    starts = {index: recordings[index].base_ns + op.start for index, op in first.members.items()}
-    assert first.last == max(starts, key=lambda index: starts[index]), (
-        "one host, one clock: the last to start"
-    )
+    assert sum(len(recording.collectives) for recording in recordings) == 8 * 8
+    assert (pairing.mispaired, pairing.doubts) == ((), ())
+
+
+def test_the_wait_of_eight_real_ranks_is_told_from_the_wire(shared: Path) -> None:
+    """In order of launch: how long the transfer was, who arrived last, how long the first to arrive waited; us.
+
+    One host, one clock: who arrived last is also who started last.
+    """
+    recordings = eight_real_ranks(shared)
+    found = []
+    for one in sorted(pair(recordings).paired, key=lambda one: one.members[0].launch):
+        starts = {index: recordings[index].base_ns + op.start for index, op in one.members.items()}
+        assert abs(starts[one.last] - max(starts.values())) <= 15_000, (
+            "the file's times are whole microseconds"
+        )
+        longest = max(op.end - op.start for op in one.members.values())
+        found.append((one.kind, one.wire / 1e3, one.last, (longest - one.wire) / 1e3))
+    assert found == [
+        ("all_to_all", 10, 7, 7625),
+        ("all_to_all", 8, 7, 1100),
+        ("all_to_all", 7, 7, 169),
+        ("all_to_all", 7, 7, 126),
+        ("all_reduce", 86, 7, 221),
+        ("all_to_all", 10, 5, 535),
+        ("all_reduce", 20, 5, 582),
+        ("all_reduce", 69, 4, 883),
+    ]
+
+
+def test_the_last_to_arrive_at_the_first_of_eight_real_ranks_collectives_is_found(shared: Path) -> None:
+    """Rank 7 starts its part 7.6 ms after rank 1; every rank waited until then, to the microsecond."""
+    found = audit(eight_real_ranks(shared))
+    assert len(found.collectives) == 64
+    first = {c.rank: c for rank in range(8) for c in [next(c for c in found.collectives if c.rank == rank)]}
+    assert {rank: (c.wait_ms, c.wire_ms) for rank, c in first.items()} == {
+        0: (2.136, 0.01),
+        1: (7.625, 0.01),
+        2: (0.508, 0.01),
+        3: (6.122, 0.01),
+        4: (4.872, 0.01),
+        5: (4.669, 0.01),
+        6: (0.504, 0.01),
+        7: (0.0, 0.01),
+    }

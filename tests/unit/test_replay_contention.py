@@ -9,6 +9,7 @@ import pytest
 
 from build_trace import TraceBuilder
 from stepscope.replay.contention import Contention, contention
+from stepscope.replay.timeline import Timeline
 from stepscope.trace.classify import classify
 from stepscope.trace.reader import read
 from stepscope_workloads.simulate import Fabric, Job, Simulation, parse, uniform
@@ -26,18 +27,50 @@ def steps(folder: Path, *, slowed: float, reducing: range, count: int = 8) -> Co
         trace.cpu_op("aten::copy_", origin + 250, 20)
         if number in reducing:
             trace.gloo("all_reduce", origin + 190, 500, elements=1000, launched=origin + 150)
-    return contention(classify(read(trace.write(folder / "rank0.json"))))
+    return of(trace.write(folder / "rank0.json"))
+
+
+def of(file: Path) -> Contention | None:
+    recording = classify(read(file))
+    return contention(recording, Timeline(recording.trace))
 
 
 def test_an_operator_is_compared_with_itself_in_the_steps_without_a_transfer(tmp_path: Path) -> None:
     """Five of eight steps lose 60 us; the operator inside the other is no compute of its own."""
     found = steps(tmp_path, slowed=60.0, reducing=range(5))
     assert found is not None
-    assert (found.lost, found.interval[1], found.compared) == (60_000, 60_000, 1.0)
+    assert found.by_step(range(5, 13)) == {5: 60e3, 6: 60e3, 7: 60e3, 8: 60e3, 9: 60e3, 10: 0, 11: 0, 12: 0}
+    assert found.compared == 1.0
 
 
 def test_without_a_slowdown_there_is_no_contention(tmp_path: Path) -> None:
-    assert steps(tmp_path, slowed=0.0, reducing=range(5)) == Contention(0.0, (0.0, 0.0), 1.0)
+    found = steps(tmp_path, slowed=0.0, reducing=range(5))
+    assert found is not None
+    assert set(found.by_step(range(5, 13)).values()) == {0.0}
+
+
+def layers(folder: Path, *, slowed: float) -> Contention | None:
+    """Eight layers a step, each of two operators of one name and of 100 and 200 us; always beside the last three a transfer."""
+    trace = TraceBuilder(backend="gloo")
+    for number in range(2):
+        origin = 5000.0 * number
+        trace.step(number + 5, origin, 5000)
+        for layer in range(8):
+            at, longer = origin + 600 * layer, slowed if layer >= 5 else 0.0
+            trace.cpu_op("aten::mm", at + 10, 100 + longer)
+            trace.cpu_op("aten::add", at + 200, 20 + longer)
+            trace.cpu_op("aten::mm", at + 300, 200 + longer)
+            trace.cpu_op("aten::mul", at + 560, 30 + longer)
+        trace.gloo("all_reduce", origin + 2990, 1990, elements=1000, launched=origin + 2980)
+    return of(trace.write(folder / "rank0.json"))
+
+
+def test_an_operator_that_never_runs_alone_is_compared_with_its_like_in_other_layers(tmp_path: Path) -> None:
+    """Both sizes have one name, and are told apart by what comes before and after them: a step's last two by nothing."""
+    found = layers(tmp_path, slowed=15.0)
+    assert found is not None
+    assert found.by_step([5, 6]) == {5: (12 - 2) * 15e3, 6: (12 - 2) * 15e3}
+    assert found.compared == pytest.approx(1 - (215 + 45) / (3 * (115 + 35 + 215 + 45)))
 
 
 def test_what_never_runs_alone_cannot_be_told(tmp_path: Path) -> None:
@@ -58,7 +91,7 @@ def test_kernels_of_one_size_are_compared_by_their_name(factor: float, tmp_path:
     simulation = Simulation(job)
     file = tmp_path / "rank0.json"
     file.write_text(json.dumps(next(simulation.documents())))
-    found = contention(classify(read(file)))
+    found = of(file)
     assert found is not None
-    truth = simulation.truth()["ranks"][0]["steps"]
-    assert found.lost == pytest.approx(sum(step["contention_ns"] for step in truth) / len(truth), rel=0.05)
+    truth = {step["step"]: step["contention_ns"] for step in simulation.truth()["ranks"][0]["steps"]}
+    assert sum(found.by_step(truth).values()) == pytest.approx(sum(truth.values()), rel=0.05)

@@ -13,6 +13,7 @@ import numpy as np
 from stepscope import intervals as iv
 from stepscope.audit import result
 from stepscope.audit.basis import Basis, prepare
+from stepscope.audit.beside import contention_apart
 from stepscope.audit.buckets import bucket_table, collective_rows
 from stepscope.audit.case import Case
 from stepscope.audit.causes import find_causes
@@ -22,8 +23,8 @@ from stepscope.audit.replayed import Priced, StepGraphs, priced_steps
 from stepscope.audit.result import Audit, Thresholds, Verdict
 from stepscope.audit.ring import ring_models
 from stepscope.audit.step import MeasuredStep, measure_step, plain_step, starved_share
-from stepscope.audit.verdict import Sample, judge
-from stepscope.audit.wording import first_fix
+from stepscope.audit.verdict import Sample, Setting, judge
+from stepscope.audit.wording import INFERRED, PARTLY_RECORDED, RECORDED, first_fix
 from stepscope.ranks.clocks import Clock, fit_clocks
 from stepscope.ranks.pairing import Pairing, pair
 from stepscope.ranks.stragglers import Lateness, find_stragglers
@@ -56,14 +57,20 @@ def audit(
     priced = priced_steps(graphs)
     parts = [_measure(basis, priced[index]) for index, basis in enumerate(bases)]
     samples = [sample for sample in _samples(parts) if sample.step.window.number in chosen]
-    gates = gates_of(recordings)
-    any_comm = any(recording.collectives for recording in recordings)
     rows = [row for basis, steps in parts for row in collective_rows(basis, steps)]
     case = Case(recordings, _only(parts, chosen), pairing, graphs, thresholds, run, timelines)
     findings = find_causes(case)
+    setting = Setting(
+        gates=gates_of(recordings),
+        any_comm=any(recording.collectives for recording in recordings),
+        world_size=_world_size(recordings),
+        doubts=pairing.doubts,
+        waits=_how_waits_are_known(timelines),
+        contention=contention_apart(case),
+    )
     return Audit(
         stepscope=version("stepscope"),
-        verdict=_advised(judge(samples, gates, any_comm, thresholds, _world_size(recordings)), findings),
+        verdict=_advised(judge(samples, setting, thresholds), findings),
         ranks=[_rank(basis, steps, chosen) for basis, steps in parts],
         collectives=rows,
         buckets=bucket_table(parts),
@@ -71,14 +78,26 @@ def audit(
         clocks=[_clock(clock) for clock in fit_clocks(recordings, pairing.paired)],
         ring_models=ring_models(rows, _world_size(recordings)),
         findings=findings,
-        warnings=[*warnings, *_warnings(recordings), *_mispairings(pairing)],
+        warnings=[*warnings, *_warnings(recordings), *_doubts(pairing)],
         run=run,
     )
 
 
-def _mispairings(pairing: Pairing) -> list[result.Warning]:
-    """Collectives that the ranks disagree about: said, and kept out of every split into wait and wire."""
-    return [result.Warning(code="mispaired", message=message) for message in pairing.mispaired]
+def _doubts(pairing: Pairing) -> list[result.Warning]:
+    """What only shows when the files are laid side by side."""
+    return [
+        result.Warning(code=doubt.code, message=doubt.message, source=", ".join(doubt.sources) or None)
+        for doubt in pairing.doubts
+    ]
+
+
+def _how_waits_are_known(timelines: Sequence[Timeline]) -> str | None:
+    """Whether those of the GPU recordings were recorded; None without any of them."""
+    on_device = [timeline for timeline in timelines if len(timeline.activities)]
+    recorded = sum(timeline.synchronisations.recorded for timeline in on_device)
+    if not on_device:
+        return None
+    return RECORDED if recorded == len(on_device) else PARTLY_RECORDED if recorded else INFERRED
 
 
 def _straggler(recordings: Sequence[Recording], late: Lateness) -> dict[str, Any]:
@@ -209,25 +228,4 @@ def _warnings(recordings: Sequence[Recording]) -> list[result.Warning]:
         for r in recordings
         if r.unknown_phase
     ]
-    return [*found, *unlaunched, *_between_files(recordings)]
-
-
-def _between_files(recordings: Sequence[Recording]) -> list[result.Warning]:
-    """What only shows when the files are laid side by side."""
-    found = []
-    by_rank: dict[int, list[str]] = defaultdict(list)
-    for recording in recordings:
-        if recording.header.rank is not None:
-            by_rank[recording.header.rank].append(recording.source)
-    for rank, sources in sorted(by_rank.items()):
-        if len(sources) > 1:
-            message = f"rank {rank} is in {len(sources)} files: kept apart as {len(sources)} recordings of that rank"
-            found.append(result.Warning(code="same-rank-twice", message=message, source=", ".join(sources)))
-    worlds = {r.header.world_size for r in recordings if r.header.world_size is not None}
-    if len(worlds) > 1:
-        message = f"the files come from runs of different world sizes ({', '.join(map(str, sorted(worlds)))})"
-        found.append(result.Warning(code="different-runs", message=message))
-    elif worlds and 1 < len(by_rank) < max(worlds):
-        message = f"{len(by_rank)} of {max(worlds)} ranks are here: waiting for a rank that is missing can't be seen"
-        found.append(result.Warning(code="ranks-missing", message=message))
-    return found
+    return [*found, *unlaunched]

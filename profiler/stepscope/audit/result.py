@@ -55,6 +55,16 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The same for transfer alone: a straggler, for whom the others wait, neither raises nor lowers it."""
     headroom: float | None = None
     """comm-sensitive: how many times slower the wire may get before the cost share passes its threshold."""
+    contention_ms: float | None = None
+    """How much longer a step's compute ran because collectives ran beside it; no part of the cost. Median over valid steps
+    of the mean over ranks, absent where too little of the same compute ran alone."""
+    contention_ms_ci: Span | None = None
+    contention_compared: float | None = None
+    """The share of the compute beside collectives of which it is known what the same takes alone."""
+    waits: str | None = None
+    """On a GPU, how it is known which stream or host thread waits for which: recorded, inferred, or partly recorded."""
+    confidence: str | None = None
+    """high, medium or low, and after a colon why not high."""
     thresholds: Thresholds = Thresholds()
     explanation: str
     next_step: str | None = None

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from stepscope.audit.beside import Apart
 from stepscope.audit.overlap import Overlap
 from stepscope.audit.result import Thresholds, Verdict
 from stepscope.audit.step import MeasuredStep
@@ -17,10 +18,12 @@ from stepscope.audit.wording import (
     NO_COMMUNICATION,
     NOT_WAITED_FOR,
     Facts,
+    confidence,
     explanation,
     next_step,
     nothing_to_hide,
 )
+from stepscope.ranks.doubts import Doubt
 from stepscope.stats import bootstrap_interval, median
 from stepscope.units import NS_PER_MS
 
@@ -73,22 +76,30 @@ class Figure:
         return self.value > threshold
 
 
-def judge(
-    samples: Sequence[Sample],
-    gates: Sequence[str],
-    any_comm: bool,
-    thresholds: Thresholds,
-    world_size: int | None = None,
-) -> Verdict:
-    """The verdict over all valid steps.
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is known of the recordings beside their steps.
 
-    gates: the reasons, if any, why these recordings can't carry a verdict. any_comm: whether any collective was seen.
+    gates: the reasons, if any, why they can't carry a verdict. any_comm: whether any collective was seen. doubts: about the
+    files as a set. waits: how it is known who waits for whom, see `result.Verdict`.
     """
+
+    gates: Sequence[str]
+    any_comm: bool
+    world_size: int | None
+    doubts: Sequence[Doubt] = ()
+    waits: str | None = None
+    contention: Apart | None = None
+
+
+def judge(samples: Sequence[Sample], setting: Setting, thresholds: Thresholds) -> Verdict:
+    """The verdict over all valid steps."""
+    gates, any_comm = setting.gates, setting.any_comm
     host_bound = _host_bound(samples, thresholds)
     if gates or (any_comm and not samples):
         return _inconclusive(gates or ("no valid step was recorded",), host_bound, thresholds)
     if not any_comm:
-        return _no_communication(world_size, host_bound, thresholds)
+        return _no_communication(setting.world_size, host_bound, thresholds)
     cost, comm = Figure.of(samples, "cost_share"), Figure.of(samples, "comm_share")
     label, reason = _label(samples, cost, comm, thresholds)
     by_rank = _rank_medians(samples)
@@ -102,7 +113,11 @@ def judge(
         steps=len({(s.window, s.step.window.number) for s in samples}),
         host_bound=host_bound,
         sharded=_is_sharded(samples),
+        waits=setting.waits,
+        contention=setting.contention,
+        doubts=setting.doubts,
     )
+    apart = setting.contention
     return Verdict(
         label=label,
         reason=reason,
@@ -117,6 +132,11 @@ def judge(
         overlap_backward=_overlap_backward([s.step.gradient for s in samples]),
         overlap_backward_wire=_overlap_backward([s.step.gradient_wire for s in samples]),
         headroom=facts.headroom,
+        contention_ms=apart.ms if apart else None,
+        contention_ms_ci=apart.interval if apart else None,
+        contention_compared=apart.compared if apart else None,
+        waits=setting.waits,
+        confidence=confidence(facts),
         thresholds=thresholds,
         explanation=explanation(facts),
         next_step=next_step(facts),

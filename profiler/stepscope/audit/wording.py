@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from stepscope.audit.beside import Apart
 from stepscope.audit.result import Finding, Thresholds
+from stepscope.ranks.doubts import Doubt
 
 COMM_BOUND = "comm-bound"
 COMM_SENSITIVE = "comm-sensitive"
 COMPUTE_BOUND = "compute-bound"
 INCONCLUSIVE = "inconclusive"
 NO_COMMUNICATION = "no communication"
+
+RECORDED, INFERRED, PARTLY_RECORDED = "recorded", "inferred", "partly recorded"
 
 NOT_WAITED_FOR = "exposed, but not what the step waits for"
 
@@ -34,6 +38,9 @@ class Facts:
     host_bound: bool
     sharded: bool
     """Gradients are reduce-scattered unit by unit, as FSDP does, and not in DDP's buckets."""
+    waits: str | None = None
+    contention: Apart | None = None
+    doubts: Sequence[Doubt] = ()
 
 
 _MEANING = {
@@ -57,6 +64,15 @@ _UPPER_BOUND = (
     "A step could not be replayed (too little of its host was recorded), so the cost of communication is exposed time less "
     "the time the host starved the device: an upper bound."
 )
+_WAITS = {
+    RECORDED: "Who waits for whom is what the profiler recorded.",
+    INFERRED: "Who waits for whom on the device was not recorded and is inferred from times.",
+    PARTLY_RECORDED: "Who waits for whom on the device was recorded on some ranks and is inferred from times on the others.",
+}
+_CONTENTION = (
+    "Apart from that, compute beside collectives took {ms:.1f} ms a step longer than the same takes alone (contention; "
+    "{compared:.0%} of it could be compared)."
+)
 _ALONE = "One rank's recording: time spent waiting for the other ranks can't be told from transfer."
 _HOST_BOUND = (
     "The device waits for the host to launch work most of the time, so the exposed share is not the network's fault: a faster "
@@ -77,6 +93,11 @@ def explanation(facts: Facts) -> str:
             f"The wire may get {facts.headroom:.1f} times slower before the label changes to {COMM_BOUND}."
         )
     sentences.append(_REPLAYED if facts.replayed else _UPPER_BOUND)
+    if facts.replayed and facts.waits is not None:
+        sentences.append(_WAITS[facts.waits])
+    if facts.contention is not None and facts.contention.ms > 0:
+        told = _CONTENTION.format(ms=facts.contention.ms, compared=facts.contention.compared)
+        sentences.append(told)
     if facts.ranks == 1:
         sentences.append(_ALONE)
     elif facts.replayed:
@@ -88,6 +109,19 @@ def explanation(facts: Facts) -> str:
     if facts.host_bound:
         sentences.append(_HOST_BOUND)
     return " ".join(sentences)
+
+
+def confidence(facts: Facts) -> str:
+    """high, medium or low, and after a colon why not high."""
+    grave = [doubt.message for doubt in facts.doubts if doubt.grave]
+    if grave:
+        return f"low: {grave[0]}"
+    reasons = [doubt.message for doubt in facts.doubts]
+    if not facts.replayed:
+        reasons.append("a step could not be replayed: the cost of communication is an upper bound")
+    if facts.steps == 1:
+        reasons.append("one valid step only")
+    return f"medium: {reasons[0]}" if reasons else "high"
 
 
 def next_step(facts: Facts) -> str:

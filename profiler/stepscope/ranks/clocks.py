@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.ranks.pairing import Paired
+from stepscope.ranks.paired import Paired
 from stepscope.trace.recording import Recording
 
 _ENOUGH_FOR_DRIFT = 10

@@ -11,45 +11,18 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from stepscope.trace import collectives
+from stepscope.ranks.doubts import Doubt, doubts_after, doubts_before
+from stepscope.ranks.paired import Paired
 from stepscope.trace.recording import CollectiveOp, Recording
 
 
 @dataclass(frozen=True, slots=True)
-class Paired:
-    """One collective operation with its executions: index of the recording to what that rank saw of it."""
-
-    members: dict[int, CollectiveOp]
-
-    @property
-    def kind(self) -> str:
-        """What the operation does."""
-        return next(iter(self.members.values())).kind
-
-    @property
-    def synchronising(self) -> bool:
-        """Whether no data moves before the last rank arrives, so that all ranks end together."""
-        return self.kind in collectives.SYNCHRONISING
-
-    @property
-    def wire(self) -> int:
-        """Transfer time in ns: the shortest of the ranks' durations, that of the one which did not have to wait."""
-        return min(op.end - op.start for op in self.members.values())
-
-    @property
-    def last(self) -> int:
-        """The recording that arrived last."""
-        return min(self.members, key=lambda index: self.members[index].end - self.members[index].start)
-
-
-@dataclass(frozen=True, slots=True)
 class Pairing:
-    """All collectives that could be laid side by side, and in words those that could not."""
+    """All collectives that could be laid side by side, in words those that could not, and what makes the pairs less sure."""
 
     paired: tuple[Paired, ...] = ()
     mispaired: tuple[str, ...] = ()
-    complete: bool = True
-    """Every rank of the run is there; else the shortest duration may still hold waiting for one that is not."""
+    doubts: tuple[Doubt, ...] = ()
 
     def wires(self, index: int) -> dict[int, int]:
         """For one recording, row of a collective to its transfer time in ns, where waiting can be told from it."""
@@ -61,10 +34,20 @@ class Pairing:
 
 
 def pair(recordings: Sequence[Recording]) -> Pairing:
-    """Pair the collectives of one run's recordings; nothing is paired where a rank was recorded twice or is unknown."""
+    """Pair the collectives of one run's recordings; nothing is paired where they are no set of ranks of one run."""
+    doubts = doubts_before(recordings)
+    if len(recordings) < 2 or any(doubt.grave for doubt in doubts):
+        return Pairing(doubts=tuple(doubts))
+    paired, mispaired = _side_by_side(recordings)
+    more = doubts_after(recordings, paired, mispaired)
+    if any(doubt.grave for doubt in more):
+        paired = []
+    return Pairing(tuple(paired), tuple(mispaired), (*doubts, *more))
+
+
+def _side_by_side(recordings: Sequence[Recording]) -> tuple[list[Paired], list[str]]:
+    """The pairs, and in words what the ranks disagree about."""
     ranks = [recording.header.rank for recording in recordings]
-    if len(recordings) < 2 or None in ranks or len(set(ranks)) < len(ranks):
-        return Pairing(complete=False)
     classes: dict[Hashable, dict[int, list[CollectiveOp]]] = defaultdict(lambda: defaultdict(list))
     for index, recording in enumerate(recordings):
         for op in sorted(recording.collectives, key=lambda op: (op.launch, op.start)):
@@ -79,8 +62,7 @@ def pair(recordings: Sequence[Recording]) -> Pairing:
             )
         else:
             mispaired.append(_complaint(found, ranks))
-    worlds = [recording.header.world_size for recording in recordings]
-    return Pairing(tuple(paired), tuple(mispaired), all(world == len(ranks) for world in worlds))
+    return paired, mispaired
 
 
 _UNEVEN = frozenset({"all_to_all", "all_gather", "gather", "scatter"})

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stepscope.ranks.pairing import Paired
+from stepscope.ranks.paired import Paired
 from stepscope.stats import median
 
 
