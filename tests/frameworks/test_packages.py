@@ -1,0 +1,53 @@
+"""Training loops of other packages, recorded without an edit; skipped where the package is not installed."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from framework_runs import Script, assert_recorded_as_it_is, record
+
+pytestmark = pytest.mark.slow
+
+TWO_LAYERS = (64 * 128 + 128) + (128 * 8 + 8)
+GPT2 = 128 * 64 + 32 * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64
+"""Word and position embeddings, two blocks, the last norm; the head is the word embedding."""
+
+
+def needs(package: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(
+        find_spec(package) is None,
+        reason=f"needs {package}: pip install 'stepscope[frameworks]' (minutes, beside an installed torch)",
+    )
+
+
+@needs("accelerate")
+def test_accelerates_micro_batches_are_one_step(tmp_path: Path) -> None:
+    script = Script(("accelerate_loop.py",), TWO_LAYERS, (37_408,))
+    recorded = record(script, tmp_path / "run")
+    assert_recorded_as_it_is(script, recorded)
+    assert recorded.others() == set()
+
+
+@needs("transformers")
+@needs("accelerate")
+def test_the_hugging_face_trainer_asks_ddp_for_unused_parameters_and_counts_tokens(tmp_path: Path) -> None:
+    script = Script(("hf_trainer.py", "--accumulate", "2"), GPT2, (441_344,))
+    recorded = record(script, tmp_path / "run")
+    assert_recorded_as_it_is(script, recorded)
+    assert recorded.others() == {("all_reduce", "unused-parameter-map"), ("all_gather", "metric")}
+    assert [module.find_unused_parameters for module in recorded.metadata.ddp] == [True]
+
+
+@needs("lightning")
+@pytest.mark.parametrize("accumulate", ["1", "2"])
+def test_lightnings_trainer_steps_where_its_optimizer_does(tmp_path: Path, accumulate: str) -> None:
+    """It runs forward and backward inside the optimizer's step, as a closure, and reduces what is logged."""
+    script = Script(("lightning_fit.py", "--accumulate", accumulate), TWO_LAYERS, (37_408,))
+    recorded = record(script, tmp_path / "run")
+    assert_recorded_as_it_is(script, recorded)
+    assert recorded.others() == {("all_reduce", "metric"), ("barrier", "barrier"), ("broadcast", "other")}
+    metrics = [c for c in recorded.audit.collectives if c.role == "metric"]
+    assert {c.phase for c in metrics} == {"forward"}
