@@ -3,72 +3,88 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from stepscope.audit.case import Case
 from stepscope.audit.causes.finding import in_step
 from stepscope.audit.causes.rounds import Round, reducing_rounds
 from stepscope.audit.rebucket import Timing, cut, rate_of, rebucketed, transfers_of, works
 from stepscope.audit.schedule import floor
-from stepscope.replay.change import Change
+from stepscope.replay.change import NOTHING, Change
+from stepscope.replay.contended import Contended, slowdown
 from stepscope.replay.graph import StepGraph
 from stepscope.stats import median
+
+Steps = dict[int, float]
+"""Step number to ns: the mean over ranks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """Steps with their gradients in other buckets; ns. bytes: of each bucket, in launch order.
 
-    steps: by number, the mean over ranks. floor: exposed time that no schedule of these buckets avoids, median over steps of the
-    mean over ranks.
+    floor: exposed time that no schedule of these buckets avoids, median over steps of the mean over ranks; None where
+    it was not asked for.
     """
 
     bytes: list[int]
-    steps: dict[int, float]
-    floor: float
+    steps: Steps
+    floor: float | None
 
 
 class Rebucketing:
     """The steps of a case whose gradients DDP's reducer reduced, to be cut in other ways.
 
-    time: what a message of so many bytes took on the link, as it was modelled. host_time: factor on what host threads do.
+    host_time: factor on what host threads do, on a CPU. On a CPU compute is slower beside transfers, as it was recorded to be.
     """
 
-    def __init__(self, case: Case, time: Timing, *, host_time: float = 1.0) -> None:
-        self._case, self._time, self._host_time = case, time, host_time
-        self.rounds = {number: _reduced(case, graph) for number, graph in case.graphs.items()}
-        self.steps = [number for number, rounds in self.rounds.items() if rounds]
-        self._rates = {
-            number: rate_of(self.rounds[number][0], works(case.graphs[number]), time) for number in self.steps
+    def __init__(self, case: Case, *, host_time: float = 1.0) -> None:
+        self._case, self._host_time = case, host_time
+        self.on_cpu = all(recording.device == "cpu" for recording in case.recordings)
+        self.slowdown = case.shared("slowdown", lambda: _slowdown(case)) if self.on_cpu else None
+        self.rounds = case.shared("reduced", lambda: _all_reduced(case))
+        self.steps = list(self.rounds)
+
+    def rates(self, time: Timing) -> Steps:
+        """By step, how many times as long as a timing says its transfers took."""
+        return {
+            number: rate_of(rounds[0], works(self._case.graphs[number]), time)
+            for number, rounds in self.rounds.items()
         }
 
-    def now(self) -> dict[int, float]:
-        """The steps in the recorded buckets, each transfer as long as modelled."""
-        return {number: self._pace(number, self._as_modelled(number)) for number in self.steps}
+    def recorded(self) -> Steps:
+        """The steps as they were."""
+        return {number: self._pace(number, NOTHING) for number in self.steps}
 
-    def cut(self, caps: Sequence[float], time: Timing | None = None) -> Outcome | None:
-        """The steps in buckets of some caps in bytes, over a link on which messages take `time`; None where no step can tell."""
-        taken: dict[int, float] = {}
-        for number in self.steps:
-            change = rebucketed(
-                self._case, self._case.graphs[number], self.rounds[number], self._slowed(number, time), caps
-            )
+    def as_they_are(self, time: Timing, rates: Steps) -> Steps:
+        """The steps in the recorded buckets, where messages take `time`, times a rate by step."""
+        return {
+            number: self._pace(number, self._transfers(number, time, rates[number])) for number in self.steps
+        }
+
+    def cut(self, caps: Sequence[float], time: Timing, rates: Steps) -> Outcome | None:
+        """The steps in buckets of some caps in bytes, where messages take `time`, times a rate by step.
+
+        None where no step can tell.
+        """
+        taken: Steps = {}
+        floors = []
+        for number, rounds in self.rounds.items():
+            here = _times(time, rates[number])
+            change = rebucketed(self._case, self._case.graphs[number], rounds, here, caps)
             if change is not None:
                 taken[number] = self._pace(number, change)
+                floors.append(self._floor(rounds, here, caps))
         if not taken:
             return None
-        number = next(iter(taken))
-        return Outcome(cut(self._case, self.rounds[number][0], caps).bytes, taken, self._floor(caps, time))
+        example = self.rounds[next(iter(taken))][0]
+        return Outcome(cut(self._case, example, caps).bytes, taken, median(floors))
 
-    def _slowed(self, number: int, time: Timing | None) -> Timing:
-        rate, wanted = self._rates[number], time or self._time
-        return lambda size: rate * wanted(size)
-
-    def _as_modelled(self, number: int) -> Change:
-        work, time = works(self._case.graphs[number]), self._slowed(number, None)
+    def _transfers(self, number: int, time: Timing, rate: float) -> Change:
+        work = works(self._case.graphs[number])
         return Change(
             transfers={
-                key: time(op.bytes or 0) / work[key]
+                key: rate * time(op.bytes or 0) / work[key]
                 for round_ in self.rounds[number]
                 for key, op in zip(round_.keys, round_.ops, strict=True)
                 if work.get(key)
@@ -76,19 +92,37 @@ class Rebucketing:
         )
 
     def _pace(self, number: int, change: Change) -> float:
-        taken = self._case.graphs[number].pace(replace(change, host_time=self._host_time))
+        graph = self._case.graphs[number]
+        if self.on_cpu:
+            ends = {round_.index: round_.end for round_ in self.rounds[number]}
+            taken = Contended(graph, self.slowdown or 1.0, ends, self._host_time).pace(change)
+        else:
+            taken = graph.pace(change)
         return sum(taken.values()) / len(taken)
 
-    def _floor(self, caps: Sequence[float], time: Timing | None) -> float:
-        floors = []
-        for number in self.steps:
-            of_ranks = []
-            for round_ in self.rounds[number]:
-                one = cut(self._case, round_, caps)
-                todo = transfers_of(one, self._slowed(number, time))
-                of_ranks.append(floor(todo, round_.end, self._case.recordings[round_.index].lanes))
-            floors.append(sum(of_ranks) / len(of_ranks))
-        return median(floors)
+    def _floor(self, rounds: Sequence[Round], time: Timing, caps: Sequence[float]) -> float:
+        floors = [
+            floor(
+                transfers_of(cut(self._case, round_, caps), time),
+                round_.end,
+                self._case.recordings[round_.index].lanes,
+            )
+            for round_ in rounds
+        ]
+        return sum(floors) / len(floors)
+
+
+def _times(time: Timing, rate: float) -> Timing:
+    return lambda size: rate * time(size)
+
+
+def _slowdown(case: Case) -> float | None:
+    return slowdown(zip(case.recordings, case.timelines, strict=True))
+
+
+def _all_reduced(case: Case) -> dict[int, list[Round]]:
+    found = {number: _reduced(case, graph) for number, graph in case.graphs.items()}
+    return {number: rounds for number, rounds in found.items() if rounds}
 
 
 def _reduced(case: Case, graph: StepGraph) -> list[Round]:

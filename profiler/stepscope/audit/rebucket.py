@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, combinations
+from itertools import accumulate
+from itertools import accumulate
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from stepscope.audit.case import Case, Price, RankStep
 from stepscope.audit.causes.finding import in_step
 from stepscope.audit.causes.rounds import Gradient, Round, reducing_rounds
 from stepscope.audit.layout import layout_of, units_of
+from stepscope.audit.ring import line_through
 from stepscope.audit.schedule import Transfer, best_schedule
 from stepscope.replay import reducer
 from stepscope.replay.assignment import MIB
@@ -25,8 +27,6 @@ from stepscope.replay.joined import Key
 from stepscope.replay.network import NO_EVENT
 from stepscope.replay.on_cpu import launching_thread
 from stepscope.replay.recut import Bucket, Part, Recut
-from stepscope.replay.timeline import Timeline
-from stepscope.stats import median
 
 Timing = Callable[[float], float]
 """How long a message of so many bytes has the link, in ns, if alone."""
@@ -35,8 +35,8 @@ CAPS_MIB = (1, 2, 5, 10, 25, 50, 100)
 """What `bucket_cap_mb` is tried at: the usual settings, DDP's default of 25 among them."""
 _MOST_OF_IT = 0.9
 _QUICK = 0.25
-_TELLING_SPREAD = 4
-"""Latency and rate can be told apart where the largest message is so many times the smallest."""
+_ALONE = 0.95
+"""A transfer that takes less than this share of its time on the link shared it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +67,22 @@ def works(graph: StepGraph) -> dict[Key, float]:
 def link_of(case: Case) -> Link | None:
     """The line through the measured gradient transfers; without latency where their sizes are too much alike.
 
-    Of each size the quickest quarter counts: whatever else ran on the machine only ever adds to a transfer.
+    Of each size the quickest quarter counts: whatever else ran on the machine only ever adds to a transfer. Those that
+    shared the link count where none had it alone: how much of it each of two had is an assumption.
     """
-    by_size: dict[int, list[float]] = {}
+    alone: dict[int, list[float]] = {}
+    shared: dict[int, list[float]] = {}
     for graph in case.graphs.values():
         work = works(graph)
         for one in in_step(case, graph):
             for op, _ in one.step.buckets:
-                if op.bytes and work.get((one.index, op.row)):
-                    by_size.setdefault(op.bytes, []).append(work[one.index, op.row])
-    points = [(size, float(np.quantile(times, _QUICK))) for size, times in sorted(by_size.items())]
-    if not points:
-        return None
-    if points[-1][0] < _TELLING_SPREAD * points[0][0]:
-        return Link(0.0, median([time / size for size, time in points]))
-    slopes = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in combinations(points, 2)]
-    per_byte = max(0.0, median(slopes))
-    return Link(max(0.0, median([time - per_byte * size for size, time in points])), per_byte)
+                taken = work.get((one.index, op.row))
+                if op.bytes and taken:
+                    start, end = one.basis.wire_span(op)
+                    kept = alone if taken >= _ALONE * (end - start) else shared
+                    kept.setdefault(op.bytes, []).append(taken)
+    points = [(size, float(np.quantile(times, _QUICK))) for size, times in sorted((alone or shared).items())]
+    return Link(*line_through(points)) if points else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +122,23 @@ def cut(case: Case, round_: Round, caps: Sequence[float]) -> Cut:
     return Cut(round_, gradients, buckets, [layout.bytes_of(bucket) for bucket in buckets])
 
 
+def remade(
+    case: Case, graph: StepGraph, rounds: Sequence[Round], link: Link, caps: Sequence[float]
+) -> Change | None:
+    """As `rebucketed`, over the recorded link as quick as it was in this step."""
+    if not rounds:
+        return None
+    here = link.slowed(rate_of(rounds[0], works(graph), link.time))
+    return rebucketed(case, graph, rounds, here.time, caps)
+
+
 def rebucketed(
     case: Case, graph: StepGraph, rounds: Sequence[Round], time: Timing, caps: Sequence[float]
 ) -> Change | None:
     """A step with the gradients of some backwards, and of their like on the other ranks, in buckets of some caps in bytes.
 
-    None where there are no such backwards, or where the ranks' gradients do not make up the same buckets.
+    A message has the link for `time`. None where there are no such backwards, or where the ranks' gradients do not make up
+    the same buckets.
     """
     found = [_recut(case, graph, backward, time, caps) for backward in _backwards(case, graph, rounds)]
     return Change(recut=tuple(one for one in found if one is not None)) if any(found) else None
@@ -153,12 +163,11 @@ def _recut(
     if any(one.bytes != cuts[0].bytes for one in cuts):
         return None
     parts = [_parts(case, one) for one in cuts]
-    rate = rate_of(backward[0], works(graph), time)
     return Recut(
         replaced=frozenset(key for round_ in backward for key in round_.keys),
         buckets=tuple(
             Bucket(
-                transfer=rate * time(size),
+                transfer=time(size),
                 parts={one.round.index: part[k] for one, part in zip(cuts, parts, strict=True)},
                 carries=frozenset(key for one in cuts for key in one.carries[k]),
             )
@@ -186,7 +195,7 @@ def _parts(case: Case, one: Cut) -> list[Part]:
 def _needed(case: Case, one: Cut) -> list[int]:
     """When a rank's thread needs each bucket: where DDP copies its first gradient out, else once backward is over."""
     round_, recording = one.round, case.recordings[one.round.index]
-    timeline = case.shared(("timeline", round_.index), lambda: Timeline(recording.trace))
+    timeline = case.timelines[round_.index]
     last = round_.ops[-1]
     thread = launching_thread(timeline, last)
     after = max(round_.end, round_.ops[0].launch)
@@ -263,6 +272,5 @@ def recommended(case: Case, wanted: Callable[[RankStep], Round | None]) -> Recom
     cap = best_cap(case, chosen, link) if link is not None else None
     if link is None or cap is None:
         return None
-    time = link.time
-    price = case.price(lambda graph: rebucketed(case, graph, chosen.get(graph.step, []), time, [cap * MIB]))
+    price = case.price(lambda graph: remade(case, graph, chosen.get(graph.step, []), link, [cap * MIB]))
     return Recommended(next(iter(chosen.values()))[0], cap, price)

@@ -17,7 +17,7 @@ from stepscope import __version__
 from stepscope.cli.arguments import Parser
 from stepscope.errors import InputError, StepscopeError
 
-COMMANDS = ("run", "audit", "cost", "calibrate", "sweep", "compare", "second-opinion")
+COMMANDS = ("run", "audit", "open", "cost", "predict", "calibrate", "sweep", "compare", "second-opinion")
 """Each is the module of that name in this folder, a hyphen written as an underscore."""
 
 INTERRUPTED, BROKEN_PIPE = 130, 141

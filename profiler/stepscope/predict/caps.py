@@ -59,10 +59,8 @@ class CapPredictor:
         host_time = _host_time(case, unrecorded) if unrecorded and plain.on_cpu else 1.0
         self.cutting = Rebucketing(case, host_time=host_time)
         as_recorded = self.cutting.as_they_are(link.time, own_rates)
-        self.check = median(
-            [plain_ - recorded[n] for n, plain_ in plain.as_they_are(link.time, own_rates).items()]
-        )
-        self.step = (unrecorded or self.recorded) + added
+        self.measured = unrecorded or self.recorded
+        self._step = self.measured + added
         self.exposed = exposed_ns(case, plain.steps)
         self._time = time or link.time
         self._rates = own_rates if own else dict.fromkeys(own_rates, 1.0)
@@ -86,18 +84,19 @@ class CapPredictor:
 
     def present(self, bucket_bytes: list[int], cap_mb: float) -> Prediction:
         """The recorded buckets, on the link predicted for."""
-        return self._prediction(cap_mb, Outcome(bucket_bytes, self._now, 0.0))
+        return self._prediction(cap_mb, Outcome(bucket_bytes, self._now, None))
 
     def _prediction(self, cap: float, outcome: Outcome) -> Prediction:
         change = _median_of_differences(self._was, outcome.steps)
         gains = [self._now[number] - taken for number, taken in outcome.steps.items()]
         interval = bootstrap_interval(gains)
+        exposed = max(0.0, self.exposed - change)
         return Prediction(
             bucket_cap_mb=cap,
             bucket_bytes=outcome.bytes,
-            step_ms=(self.step - change) / NS_PER_MS,
-            exposed_ms=max(0.0, self.exposed - change) / NS_PER_MS,
-            floor_ms=outcome.floor / NS_PER_MS,
+            step_ms=(self._step - change) / NS_PER_MS,
+            exposed_ms=exposed / NS_PER_MS,
+            floor_ms=None if outcome.floor is None else min(outcome.floor, exposed) / NS_PER_MS,
             gain_ms=median(gains) / NS_PER_MS,
             gain_ms_ci=(interval[0] / NS_PER_MS, interval[1] / NS_PER_MS) if interval else None,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -26,14 +26,24 @@ _MOST_STEPS = 8
 """Of more valid steps than this, so many are replayed, evenly spread."""
 
 
-def read_case(path: str | Path) -> Case:
-    """The case of a run directory, a trace, or a folder of traces; raises InputError where there is none to read."""
+def read_case(path: str | Path, progress: Callable[[int, int, str], None] | None = None) -> Case:
+    """The case of a run directory, a trace, or a folder of traces; raises InputError where there is none to read.
+
+    progress: called with files read, files in all, and what is done now.
+    """
     run = Path(path) / RUN_FILE
     try:
         about = msgspec.json.decode(run.read_bytes(), type=dict[str, object]) if run.is_file() else None
     except (OSError, msgspec.DecodeError) as error:
         raise InputError(f"cannot read {run}: {error}; remove it to predict from the traces alone") from error
-    return case_of([classify(read(file)) for file in find_traces([str(path)])], about)
+    recordings, files = [], find_traces([str(path)])
+    for done, file in enumerate(files):
+        if progress is not None:
+            progress(done, len(files), file.name)
+        recordings.append(classify(read(file)))
+    if progress is not None:
+        progress(len(files), len(files), "steps")
+    return case_of(recordings, about)
 
 
 def case_of(recordings: Sequence[Recording], run: dict[str, object] | None) -> Case:

@@ -19,8 +19,8 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of an unrecorded step where the run says what recording cost, else of a recorded one."""
     exposed_ms: float
     """Gradient communication that no compute hides."""
-    floor_ms: float
-    """Exposed time that no schedule of these buckets avoids."""
+    floor_ms: float | None = None
+    """Exposed time that no schedule of these buckets avoids; absent for the recorded ones."""
     gain_ms: float
     """How much shorter than in the recorded buckets under the same what-if; below 0 where it is longer."""
     gain_ms_ci: Interval | None = None
@@ -49,8 +49,8 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of an unrecorded step where the run has one, else of a recorded one."""
     recorded_step_ms: float
     exposed_ms: float
-    check_ms: float
-    """The recorded buckets by the model that predicts the others, less the recorded step: the model's own error."""
+    check_ms: float | None = None
+    """The recorded cap as it is predicted, less the recorded buckets' step: the prediction's own error where it is known."""
     slowdown: float | None = None
     """On a CPU: how many times as long the same operators took beside a transfer."""
 

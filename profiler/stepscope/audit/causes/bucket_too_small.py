@@ -50,7 +50,7 @@ def _best_cap(case: Case, link: rebucket.Link) -> int | None:
 
 def _merged(case: Case, graph: StepGraph, link: rebucket.Link, cap: float) -> Change | None:
     chosen = [r for one in in_step(case, graph) for r in reducing_rounds(one) if _is_latency_bound(r, link)]
-    return rebucket.rebucketed(case, graph, chosen, link.time, [cap])
+    return rebucket.remade(case, graph, chosen, link, [cap])
 
 
 def _are_many(round_: Round) -> bool:

@@ -24,9 +24,7 @@ def detect(case: Case) -> list[Finding]:
         return []
     example = next(iter(chosen.values()))[0]
     caps = [median_size(example)]
-    price = case.price(
-        lambda graph: rebucket.rebucketed(case, graph, chosen.get(graph.step, []), link.time, caps)
-    )
+    price = case.price(lambda graph: rebucket.remade(case, graph, chosen.get(graph.step, []), link, caps))
     return priced(case, price, _describe(example))
 
 

@@ -39,7 +39,7 @@ def detect(case: Case) -> list[Finding]:
         without = Change(transfers=dict.fromkeys(keys, 0.0), unwaited=frozenset(keys))
         if link is None or cap is None:
             return without
-        buckets = rebucket.rebucketed(warm, graph, chosen.get(graph.step, []), link.time, [cap * MIB])
+        buckets = rebucket.remade(warm, graph, chosen.get(graph.step, []), link, [cap * MIB])
         return rebucket.together([without, buckets or Change()])
 
     return priced(warm, warm.price(settled), _describe(case, ones))

@@ -1,0 +1,143 @@
+"""A prediction for a terminal: the recommendation first, then every bucket cap, the best schedule, and what it all rests on.
+
+80 columns are enough; piped, it is plain text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+from stepscope.predict.result import Predicted, Prediction
+from stepscope.units import decimals, milliseconds, percent, plural, size
+from stepscope_reports.plain import paragraph, shorten, table
+
+WIDTH = 80
+WIDEST = 100
+_INDENT = "  "
+
+
+def render(made: Predicted, stream: TextIO) -> None:
+    """Write the report to a text stream; colour and a wider terminal are used where the stream is a terminal."""
+    console = Console(file=stream, markup=False, highlight=False, emoji=False)
+    width = max(WIDTH, min(console.width, WIDEST)) if console.is_terminal else WIDTH
+    with console.capture() as capture:
+        for line in _lines(made, width):
+            line.rstrip()
+            console.print(line, soft_wrap=True)
+    stream.write(capture.get())  # the console itself would end the process when a pipe is closed
+
+
+def _lines(made: Predicted, width: int) -> Iterable[Text]:
+    inner = width - len(_INDENT)
+    for line in paragraph(headline(made), width):
+        line.stylize("bold")
+        yield line
+    yield from _section("Recorded", _sentences(_recorded(made), inner))
+    yield from _section(_title(made), _table(made))
+    yield from _section("What a bucket takes", _sentences(_link(made), inner))
+    yield from _section("Assumed", _sentences(made.assumptions, inner))
+
+
+def _section(title: str, body: Sequence[Text]) -> Iterable[Text]:
+    if body:
+        yield Text()
+        yield Text(title, "bold")
+        yield from (Text(_INDENT).append_text(line) for line in body)
+
+
+def _sentences(texts: Iterable[str], width: int) -> list[Text]:
+    return [line for text in texts for line in paragraph(text, width)]
+
+
+def headline(made: Predicted) -> str:
+    """The answer in a sentence or two."""
+    best = f"no bucket cap can make a step shorter than {milliseconds(made.best_schedule.step_ms)}"
+    chosen = next((one for one in made.caps if one.bucket_cap_mb == made.recommended_mb), None)
+    if chosen is None:
+        return f"Keep the bucket cap: {made.why}; {best}"
+    return (
+        f"bucket_cap_mb={chosen.bucket_cap_mb:g}: a step of {milliseconds(chosen.step_ms)} instead of "
+        f"{milliseconds(made.present.step_ms)}, shorter by {_gain(chosen)}; {made.why}. {best[0].upper()}{best[1:]}"
+    )
+
+
+def _gain(one: Prediction) -> str:
+    interval = ""
+    if one.gain_ms_ci is not None:
+        low, high = one.gain_ms_ci
+        interval = f" (95 % interval {milliseconds(low)} to {milliseconds(high)})"
+    return f"{milliseconds(one.gain_ms)}{interval}"
+
+
+def _recorded(made: Predicted) -> Iterable[str]:
+    was = made.recorded
+    cap = "" if was.bucket_cap_mb is None else f"bucket_cap_mb={was.bucket_cap_mb:g}, "
+    yield shorten(was.run, WIDTH - len(_INDENT))
+    yield (
+        f"{plural(was.world_size, 'rank')} on {was.device}, {cap}{plural(len(was.bucket_bytes), 'bucket')} of "
+        f"{size(sum(was.bucket_bytes))} in all; {plural(len(was.steps), 'step')} replayed"
+    )
+    yield f"a recorded step takes {milliseconds(was.recorded_step_ms)}" + (
+        f", an unrecorded one {milliseconds(was.step_ms)}: predictions are of the latter"
+        if was.step_ms != was.recorded_step_ms
+        else ": predictions are of such steps"
+    )
+    if was.check_ms is not None:
+        side = "above" if was.check_ms > 0 else "below"
+        yield f"the recorded cap itself is predicted {milliseconds(abs(was.check_ms))} {side} that"
+
+
+def _title(made: Predicted) -> str:
+    asked = made.what_if
+    told = [
+        *([plural(asked.world_size, "rank")] if asked.world_size else []),
+        *([f"{asked.gb_per_s:g} GB/s"] if asked.gb_per_s else []),
+        *([f"{asked.latency_us:g} us a hop"] if asked.latency_us else []),
+        *([f"the fabric of {asked.fabric}"] if asked.fabric else []),
+        *(
+            [f"{plural(asked.accumulate, 'micro-batch')}".replace("batchs", "batches")]
+            if asked.accumulate
+            else []
+        ),
+        *([f"ZeRO-{asked.zero}"] if asked.zero is not None else []),
+    ]
+    return "Predicted (ms)" + (f" with {', '.join(told)}" if told else "")
+
+
+def _table(made: Predicted) -> list[Text]:
+    rows = [("now", made.present), *((f"{one.bucket_cap_mb:g}", one) for one in made.caps)]
+    rows.append(("best schedule", made.best_schedule))
+    places = decimals([one.step_ms for _, one in rows])
+    columns = ("<cap MiB", "buckets", "largest", "step", "gain", "of step", "exposed", "floor")
+    return table(columns, [_row(name, one, made.present.step_ms, places) for name, one in rows])
+
+
+def _row(name: str, one: Prediction, present: float, places: int) -> list[str]:
+    def ms(value: float | None) -> str:
+        return "" if value is None else f"{value:,.{places}f}"
+
+    alone = name == "best schedule"
+    return [
+        name,
+        "" if alone else f"{one.buckets:,}",
+        "" if alone else size(max(one.bucket_bytes)),
+        ms(one.step_ms),
+        ms(one.gain_ms),
+        percent(one.gain_ms / present),
+        ms(one.exposed_ms),
+        ms(one.floor_ms),
+    ]
+
+
+def _link(made: Predicted) -> Iterable[str]:
+    link = made.link
+    yield f"{link.latency_us:,.0f} us and its bytes at {link.gb_per_s:.3g} GB/s, by {link.source}"
+    yield from link.remarks
+    if made.global_batch is not None:
+        yield f"the global batch is {made.global_batch:,.0f} samples"
+    if made.global_batch_growth != 1:
+        yield f"the global batch is {made.global_batch_growth:.3g} times the recorded run's: steps do not compare one to one"
