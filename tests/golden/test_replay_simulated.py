@@ -116,7 +116,9 @@ def test_a_host_that_is_freed_to_run_ahead_gains_what_the_device_does(operator: 
         saved = graph.saved(Change(unblocked=reads))
         for was, now in zip(truth["ranks"], freed["ranks"], strict=True):
             difference = was["steps"][number]["step_ns"] - now["steps"][number]["step_ns"]
-            assert saved[was["rank"]] == pytest.approx(difference, abs=OF_THE_STEP * was["steps"][number]["step_ns"])
+            assert saved[was["rank"]] == pytest.approx(
+                difference, abs=OF_THE_STEP * was["steps"][number]["step_ns"]
+            )
 
 
 def blocked(graph: StepGraph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from build_trace import TraceBuilder
+from stepscope.audit.build import audit
 from stepscope.replay.contention import Contention, contention
 from stepscope.replay.timeline import Timeline
 from stepscope.trace.classify import classify
@@ -75,6 +76,26 @@ def test_an_operator_that_never_runs_alone_is_compared_with_its_like_in_other_la
 
 def test_what_never_runs_alone_cannot_be_told(tmp_path: Path) -> None:
     assert steps(tmp_path, slowed=60.0, reducing=range(8)) is None
+
+
+def test_an_audit_states_contention_apart_from_cost(tmp_path: Path) -> None:
+    """Against the simulator's own: kernels keep their length in the replay, so none of it is in the cost."""
+    job = Job(ranks=2, causes=(parse("contention:factor=1.5"),), fabric=Fabric(gb_per_s=15.0))
+    simulation = Simulation(job)
+    recordings = []
+    for rank, document in enumerate(simulation.documents()):
+        file = tmp_path / f"rank{rank}.json"
+        file.write_text(json.dumps(document))
+        recordings.append(classify(read(file)))
+    found, truth = audit(recordings), simulation.truth()
+    steps = [step for rank in truth["ranks"] for step in rank["steps"]]
+    contention_ms, cost_ms, step_ms = (
+        sum(step[name] for step in steps) / len(steps) / 1e6
+        for name in ("contention_ns", "cost_ns", "step_ns")
+    )
+    assert found.verdict.contention_ms == pytest.approx(contention_ms, rel=0.1)
+    assert found.verdict.cost_share == pytest.approx(cost_ms / step_ms, rel=0.02)
+    assert "ms a step longer than the same takes alone (contention; " in found.verdict.explanation
 
 
 @pytest.mark.parametrize("factor", [1.2, 1.5])

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from build_trace import COMM_STREAM, COMPUTE_STREAM, MAIN, TraceBuilder
+from stepscope.audit.build import audit
 from stepscope.ranks.pairing import pair
 from stepscope.replay.change import Change
 from stepscope.replay.graph import StepGraph, build
 from stepscope.trace.classify import classify
 from stepscope.trace.columns import WaitedEvent
 from stepscope.trace.reader import read
+from stepscope_workloads.simulate import Job, Simulation
 
 SIDE_STREAM = 9
 
@@ -113,6 +116,35 @@ def test_a_recorded_host_wait_is_for_the_stream_it_names(
     trace.kernel("last", launched=510, start=515, duration=150)
     trace.runtime("cudaDeviceSynchronize", 520, 150)
     assert cost(graph(tmp_path, trace)) == expected
+
+
+@pytest.mark.parametrize(
+    ("kept", "known", "sentence"),
+    [
+        ([True, True], "recorded", "Who waits for whom is what the profiler recorded."),
+        (
+            [True, False],
+            "partly recorded",
+            "recorded on some ranks and is inferred from times on the others.",
+        ),
+        ([False, False], "inferred", "was not recorded and is inferred from times."),
+    ],
+)
+def test_an_audit_says_how_it_is_known_who_waits_for_whom(
+    kept: list[bool], known: str, sentence: str, tmp_path: Path
+) -> None:
+    job = Job(ranks=2, steps=2, sync_events=True)
+    recordings = []
+    for rank, document in enumerate(Simulation(job).documents()):
+        if not kept[rank]:
+            rows = document["traceEvents"]
+            document["traceEvents"] = [row for row in rows if row.get("cat") != "cuda_sync"]
+        path = tmp_path / f"rank{rank}.json"
+        path.write_text(json.dumps(document))
+        recordings.append(classify(read(path)))
+    verdict = audit(recordings).verdict
+    assert verdict.waits == known
+    assert sentence in verdict.explanation
 
 
 def test_the_reader_keeps_which_event_a_row_waits_for(tmp_path: Path) -> None:

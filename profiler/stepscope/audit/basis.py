@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from stepscope import intervals as iv
-from stepscope.audit.overlap import ComputeUnions
+from stepscope.audit.overlap import ComputeUnions, Hidden, hidden_by_row
 from stepscope.audit.schedule import Ready, ready_times
 from stepscope.audit.starvation import starved_spans
 from stepscope.audit.validity import reasons_invalid
@@ -29,6 +29,8 @@ class Basis:
     """All device activity."""
     starved: Intervals
     invalid: dict[int, str]
+    hidden_of: Mapping[int, Hidden]
+    """Row of a collective to what hid it."""
     ops_of: Mapping[int, Sequence[CollectiveOp]]
     """Step number to its collectives, by start."""
     ready_of: Mapping[int, Ready]
@@ -51,13 +53,15 @@ def prepare(recordings: Sequence[Recording], pairing: Pairing) -> list[Basis]:
     """The basis of every recording."""
     ready = [_ready(recording) for recording in recordings]
     met = _meetings(pairing, ready)
+    unions = [ComputeUnions.of(recording) for recording in recordings]
     return [
         Basis(
             recording=recording,
-            unions=ComputeUnions.of(recording),
+            unions=unions[index],
             busy=iv.union(recording.busy_start, recording.busy_end),
             starved=starved_spans(recording),
             invalid=reasons_invalid(recording),
+            hidden_of=hidden_by_row(recording, unions[index]),
             ops_of=_by_step(recording.collectives),
             ready_of=ready[index],
             wire_of=pairing.wires(index),

@@ -6,11 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from stepscope import intervals as iv
 from stepscope.audit import result
 from stepscope.audit.basis import Basis
+from stepscope.audit.overlap import Hidden
 from stepscope.audit.schedule import Ready
 from stepscope.audit.step import MeasuredStep
 from stepscope.stats import median
@@ -19,14 +17,9 @@ from stepscope.trace.steps import NO_STEP
 from stepscope.units import ns_to_ms
 
 
-def collective_rows(basis: Basis, steps: Sequence[MeasuredStep]) -> list[result.Collective]:
+def collective_rows(basis: Basis) -> list[result.Collective]:
     """Every collective of one rank, in the order in which they ran."""
-    recording, ops = basis.recording, basis.recording.collectives
-    start = np.array([op.start for op in ops], dtype=np.int64)
-    end = np.array([op.end for op in ops], dtype=np.int64)
-    hidden = iv.covered_within(basis.unions.everything, start, end)
-    phases = len(basis.unions.backward) > 0
-    by_backward = iv.covered_within(basis.unions.backward, start, end)
+    recording, phases = basis.recording, len(basis.unions.backward) > 0
     return [
         result.Collective(
             rank=recording.header.rank,
@@ -48,10 +41,10 @@ def collective_rows(basis: Basis, steps: Sequence[MeasuredStep]) -> list[result.
             start_ms=ns_to_ms(op.start),
             duration_ms=ns_to_ms(op.end - op.start),
             **_wait_and_wire(basis, op),
-            hidden_backward_ms=ns_to_ms(by_backward[k]) if phases else None,
-            exposed_ms=ns_to_ms(op.end - op.start - hidden[k]),
+            hidden_backward_ms=ns_to_ms(basis.hidden_of[op.row].by_backward) if phases else None,
+            exposed_ms=ns_to_ms(basis.hidden_of[op.row].exposed),
         )
-        for k, op in enumerate(ops)
+        for op in recording.collectives
     ]
 
 
@@ -89,8 +82,7 @@ class _Seen:
     op: CollectiveOp
     ready: Ready | None
     origin: int
-    hidden: int
-    exposed: int
+    hidden: Hidden
 
 
 def bucket_table(parts: Iterable[tuple[Basis, Sequence[MeasuredStep]]]) -> list[result.Bucket]:
@@ -101,15 +93,8 @@ def bucket_table(parts: Iterable[tuple[Basis, Sequence[MeasuredStep]]]) -> list[
             if step.window.number in basis.invalid:
                 continue
             for k, (op, ready) in enumerate(step.buckets):
-                seen[k].append(_see(basis, step, op, ready))
+                seen[k].append(_Seen(op, ready, step.backward_start, basis.hidden_of[op.row]))
     return [_row(k, seen[k]) for k in sorted(seen)]
-
-
-def _see(basis: Basis, step: MeasuredStep, op: CollectiveOp, ready: Ready | None) -> _Seen:
-    start, end = np.array([op.start]), np.array([op.end])
-    hidden = int(iv.covered_within(basis.unions.backward, start, end)[0])
-    covered = int(iv.covered_within(basis.unions.everything, start, end)[0])
-    return _Seen(op, ready, step.backward_start, hidden, op.end - op.start - covered)
 
 
 def _row(number: int, seen: Sequence[_Seen]) -> result.Bucket:
@@ -127,6 +112,6 @@ def _row(number: int, seen: Sequence[_Seen]) -> result.Bucket:
         launch_ms=ns_to_ms(median(launched)) if launched else None,
         start_ms=ns_to_ms(median([s.op.start - s.origin for s in seen])),
         duration_ms=ns_to_ms(median([s.op.end - s.op.start for s in seen])),
-        hidden_share=sum(s.hidden for s in seen) / duration if duration else 0.0,
-        exposed_ms=ns_to_ms(median([s.exposed for s in seen])),
+        hidden_share=sum(s.hidden.by_backward for s in seen) / duration if duration else 0.0,
+        exposed_ms=ns_to_ms(median([s.hidden.exposed for s in seen])),
     )

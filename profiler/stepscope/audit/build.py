@@ -57,7 +57,7 @@ def audit(
     priced = priced_steps(graphs)
     parts = [_measure(basis, priced[index]) for index, basis in enumerate(bases)]
     samples = [sample for sample in _samples(parts) if sample.step.window.number in chosen]
-    rows = [row for basis, steps in parts for row in collective_rows(basis, steps)]
+    rows = [row for basis in bases for row in collective_rows(basis)]
     case = Case(recordings, _only(parts, chosen), pairing, graphs, thresholds, run, timelines)
     findings = find_causes(case)
     setting = Setting(

@@ -33,6 +33,24 @@ def measure(comm: Intervals, backward: Intervals, compute: Intervals) -> Overlap
     return result
 
 
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """How much of one collective ran beside backward compute, and how much beside none; ns."""
+
+    by_backward: int
+    exposed: int
+
+
+def hidden_by_row(recording: Recording, unions: ComputeUnions) -> dict[int, Hidden]:
+    """For each of a recording's collectives, by its row."""
+    ops = recording.collectives
+    start, end = (np.array([getattr(op, side) for op in ops], dtype=np.int64) for side in ("start", "end"))
+    by_backward = iv.covered_within(unions.backward, start, end)
+    exposed = end - start - iv.covered_within(unions.everything, start, end)
+    found = zip(ops, by_backward.tolist(), exposed.tolist(), strict=True)
+    return {op.row: Hidden(beside, alone) for op, beside, alone in found}
+
+
 def comm_union(ops: Iterable[CollectiveOp]) -> Intervals:
     """The time in which any of some collectives ran."""
     return span_union((op.start, op.end) for op in ops)
