@@ -31,12 +31,12 @@ class Finished:
 
 
 class Started:
-    """`stepscope run` going on."""
+    """`stepscope run`, or another command, going on."""
 
-    def __init__(self, *arguments: str | Path, cwd: Path | None = None) -> None:
+    def __init__(self, *arguments: str | Path, cwd: Path | None = None, command: str = "run") -> None:
         self._marker = uuid.uuid4().hex
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "stepscope", "run", *map(str, arguments)],
+            [sys.executable, "-m", "stepscope", command, *map(str, arguments)],
             cwd=cwd or SCRIPTS,
             env={**os.environ, MARKER: self._marker},
             stdin=subprocess.DEVNULL,
