@@ -7,7 +7,7 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 pytho
 	$(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $(p))))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench schema docs clean
+.PHONY: help demo test check bench schema gallery docs clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,10 @@ bench: $(VENV)/.ready-dev  ## measure reading and auditing a large trace against
 
 schema: $(VENV)/.ready-dev  ## write the JSON Schema of audit.json anew from the code
 	$(BIN)/python -m stepscope.schema.generate
+
+gallery: $(VENV)/.ready-dev  ## record and write the samples of reports/gallery (studies have commands of their own)
+	$(BIN)/python -m benchmarks.samples $(ARGS)
+	$(BIN)/python -m benchmarks.cause_pictures
 
 docs: $(VENV)/.ready-docs  ## build the guide: docs/_build/html/index.html
 	$(BIN)/sphinx-build --fail-on-warning --quiet docs docs/_build/html

@@ -286,6 +286,7 @@ def test_stop_ends_a_long_training_on_all_ranks_once_everything_is_measured(tmp_
     schedule = ("--warmup", "4", "--steps", "2", "--stop", "--json", tmp_path / "a.json")
     finished = run("--out", run_dir, *schedule, "--nproc-per-node", "2", "ddp.py", "--steps", "1000000")
     assert finished.code == 0, finished.stderr
+    assert "runs on" not in finished.stderr
     assert finished.stdout.splitlines()[-2:] == [f"Wrote {tmp_path}/a.json", f"Wrote {run_dir}/audit.json"]
     assert (tmp_path / "a.json").read_bytes() == (run_dir / "audit.json").read_bytes()
     metadata = load_run(run_dir)

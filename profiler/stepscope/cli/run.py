@@ -74,7 +74,7 @@ def execute_raw(argv: list[str]) -> int:
             _torchrun_arguments(args, target.name),
             command.config,
             rank_environment(os.environ, processes, gpus),
-            _progress(run_dir),
+            _progress(run_dir, stop=args.stop),
             fabric,
             stdout=STANDARD_ERROR if args.json == STANDARD_OUTPUT else None,
         )
@@ -137,7 +137,7 @@ def _config(args: argparse.Namespace, run_dir: Path, target: Target) -> CaptureC
     )
 
 
-def _progress(run_dir: Path) -> Callable[[], None]:
+def _progress(run_dir: Path, *, stop: bool) -> Callable[[], None]:
     """Says once that the recording is over, for the script may run on for long."""
     told = False
 
@@ -149,7 +149,7 @@ def _progress(run_dir: Path) -> Callable[[], None]:
         if ranks and ranks[0].state == "recorded":
             told = True
             steps = ", ".join(map(str, ranks[0].recorded_steps))
-            say(f"steps {steps} are recorded; the script runs on to its own end")
+            say(f"steps {steps} are recorded; the script {'is ended' if stop else 'runs on to its own end'}")
 
     return look
 
