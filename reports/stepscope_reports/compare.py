@@ -8,7 +8,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
-from stepscope.compare.result import BucketDifference, Comparison, Difference, FindingChange, Side
+from stepscope.compare.result import TOO_FEW, BucketDifference, Comparison, Difference, FindingChange, Side
 from stepscope.units import decimals, milliseconds, percent, plural, size
 from stepscope_reports.plain import clean, paragraph, shorten, table
 from stepscope_reports.tables import NOT_KNOWN
@@ -19,7 +19,8 @@ MANY_BUCKETS = 24
 
 NOTE = (
     "Medians over steps, which need not add up; the interval is 95 %, from the steps of these two runs. "
-    "Another run of the same job may differ by more: repeat a run before you trust a small change."
+    "Another run of the same job may differ by more: repeat a run before you trust a small change. Noise (20): about 20 "
+    "steps a side would tell a change of this size."
 )
 
 LABELS = {
@@ -27,16 +28,16 @@ LABELS = {
     "compute_ms": "compute",
     "comm_ms": "communication",
     "exposed_ms": "exposed",
-    "cost_ms": "cost of communication",
-    "cost_share": "cost, of the step",
-    "overlap_backward": "overlap with backward",
+    "cost_ms": "cost",
+    "cost_share": "  of the step",
+    "overlap_backward": "overlap",
     "grad.comm_ms": "gradients",
-    "grad.hidden_backward_ms": "  hidden by backward",
-    "grad.hidden_other_ms": "  hidden by other",
+    "grad.hidden_backward_ms": "  behind backward",
+    "grad.hidden_other_ms": "  behind other",
     "grad.exposed_ms": "  exposed",
     "grad.floor_ms": "  floor",
     "grad.excess_ms": "  excess",
-    "waterfall.peer_wait_ms": "waiting for a rank",
+    "waterfall.peer_wait_ms": "waiting",
     "waterfall.outside_backward_ms": "outside backward",
     "waterfall.host_starved_ms": "host-starved",
     "waterfall.device_blocked_ms": "device blocked",
@@ -67,8 +68,8 @@ def _lines(made: Comparison) -> Iterable[Text]:
         yield from (Text(f"   {line}", "dim") for line in paragraph(about(side), WIDTH - 3))
     for warning in made.warnings:
         yield from paragraph(f"Warning: {warning}", WIDTH)
-    yield from _section("What changed", rows_of(made.figures))
-    yield from _section("Exposed time, by reason", rows_of(made.waterfall))
+    yield from _section("What changed (ms; shares change in points)", rows_of(made.figures))
+    yield from _section("Exposed time, by reason (ms)", rows_of(made.waterfall))
     yield from _buckets(made.buckets)
     yield from _findings(made.findings)
     if made.figures:
@@ -112,16 +113,18 @@ def cells(one: Difference) -> tuple[str, str, str, str, str]:
 
 
 def remark(one: Difference) -> str:
-    """`worse`, or `noise (20 steps)`: the steps that would tell a change of this size."""
+    """`worse`, or `noise (20)`: the steps that would tell a change of this size."""
+    if one.says == TOO_FEW:
+        return "few steps"
     if one.steps_needed is None:
         return one.says
-    return f"noise ({'>10k' if one.steps_needed > 10_000 else one.steps_needed} steps)"
+    return f"noise ({'>10k' if one.steps_needed > 10_000 else one.steps_needed})"
 
 
 def _value(one: Difference, value: float | None) -> str:
     if value is None:
         return NOT_KNOWN
-    return percent(value) if one.unit == "share" else milliseconds(value, _places(one))
+    return percent(value) if one.unit == "share" else f"{value:,.{_places(one)}f}"
 
 
 def _places(one: Difference) -> int:
@@ -140,7 +143,7 @@ def _buckets(rows: Sequence[BucketDifference]) -> Iterable[Text]:
         return
     yield Text()
     yield Text("Buckets (ms)", "bold")
-    columns = ("A", "B", "size", "took A", "B", "exposed A", "B", "hidden A", "B", "<")
+    columns = ("A", "B", "size", "took A", "B", "exposed A", "B", "hidden A", "B", "<exposed")
     lines = table(columns, [bucket_row(row) for row in rows[:MANY_BUCKETS]])
     yield from (Text("  ").append_text(line) for line in lines)
     if len(rows) > MANY_BUCKETS:
@@ -153,16 +156,17 @@ def bucket_row(row: BucketDifference) -> tuple[str, ...]:
     pairs = []
     for name in ("duration_ms", "exposed_ms", "hidden_share"):
         one = known.get(name)
-        pairs += (
-            ["", ""] if one is None else [_value(one, value).removesuffix(" ms") for value in (one.a, one.b)]
-        )
+        pairs += ["", ""] if one is None else [_value(one, value) for value in (one.a, one.b)]
     places = tuple("-" if place is None else str(place) for place in (row.a, row.b))
-    return (*places, _bucket_size(row), *pairs, known["exposed_ms"].says if "exposed_ms" in known else "")
+    return (*places, _bucket_size(row), *pairs, remark(known["exposed_ms"]) if "exposed_ms" in known else "")
 
 
 def _bucket_size(row: BucketDifference) -> str:
-    first = NOT_KNOWN if row.bytes is None else size(row.bytes)
-    return first if row.bytes_b is None else f"{first}, {size(row.bytes_b)}"
+    if row.bytes is None:
+        return NOT_KNOWN
+    if row.bytes_b is None:
+        return size(row.bytes)
+    return f"{row.bytes / 2**20:.3g}, {row.bytes_b / 2**20:.3g} MiB"
 
 
 def _findings(rows: Sequence[FindingChange]) -> Iterable[Text]:
