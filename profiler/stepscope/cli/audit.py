@@ -28,7 +28,7 @@ from stepscope.cli.arguments import add_output_options, share
 from stepscope.cli.gate import Gate, add_gate_options
 from stepscope.cli.output import refuse_existing, refuse_same
 from stepscope.cli.progress import Progress, progress_bar
-from stepscope.cli.reports import deliver, find_report
+from stepscope.cli.reports import deliver, find_report, report_for
 from stepscope.cli.stored import AUDIT_FILE
 from stepscope.errors import InputError
 from stepscope.trace.classify import classify
@@ -44,7 +44,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     defaults = Thresholds()
     parser.add_argument("paths", nargs="+", metavar="PATH", help="run directory, trace, folder or glob")
     parser.add_argument(
-        "--report", default="terminal", metavar="FORMAT", help="terminal (default), json, or one installed"
+        "--report",
+        metavar="FORMAT",
+        help="terminal, html, json, or one installed (default: what -o's suffix names, else terminal)",
     )
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="write the report to a file, not to standard output"
@@ -69,7 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Audit, report, write what was asked for, and hold it against the gates."""
-    report = find_report(args.report)
+    report = find_report(args.report or report_for(args.output))
     report.refuse_terminal(args.output)
     gate = Gate.of(args)
     kept = _audit_file(args.paths, force=args.force)

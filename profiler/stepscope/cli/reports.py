@@ -19,6 +19,8 @@ TEXT_REPORTS, BINARY_REPORTS = "stepscope.reports", "stepscope.binary_reports"
 FOR_PEOPLE = "terminal"
 """The one report that no program reads."""
 
+_BY_SUFFIX = {".html": "html", ".json": "json", ".md": "markdown", ".png": "png", ".svg": "svg"}
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -39,6 +41,11 @@ class Report:
         """Raise InputError where its bytes would end up on a terminal."""
         if self.binary and output in (None, STANDARD_OUTPUT) and sys.stdout.isatty():
             raise InputError(f"the report {self.name} is no text for a terminal; name a file with -o")
+
+
+def report_for(output: str | None) -> str:
+    """The name of the report that a file's suffix asks for; the terminal's where it asks for none."""
+    return _BY_SUFFIX.get(Path(output or "").suffix.lower(), FOR_PEOPLE)
 
 
 def find_report(name: str) -> Report:

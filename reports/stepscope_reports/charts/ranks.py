@@ -10,7 +10,6 @@ from stepscope_reports.charts import style
 
 MOST = 64
 """Rows; of more ranks the first are drawn, and a report says so."""
-_PALE, _DEEP = "#fbf1dc", "#9a5b00"
 
 
 def ranks(audit: Audit, width: int = style.WIDE) -> style.Picture | None:
@@ -41,13 +40,19 @@ def ranks(audit: Audit, width: int = style.WIDE) -> style.Picture | None:
         axis=alt.Axis(ticks=False, domain=False, labelPadding=6),
     )
     x = alt.X(
-        "step:O", title="step", axis=alt.Axis(labelAngle=0, labelOverlap=True, ticks=False, domain=False)
+        "step:O",
+        title="step",
+        scale=alt.Scale(paddingInner=0.02),
+        axis=alt.Axis(labelAngle=0, labelOverlap=True, ticks=False, domain=False),
     )
-    colour = alt.Color(
+    strength = alt.Opacity(
         "waited:Q",
-        scale=alt.Scale(range=[_PALE, style.WAITING, _DEEP], domainMin=0),
-        legend=alt.Legend(title="ms waited for other ranks", gradientLength=160, gradientThickness=10),
+        scale=alt.Scale(range=[0.07, 1.0], domainMin=0),
+        legend=alt.Legend(
+            title="ms waited for other ranks", symbolType="square", tickCount=4, symbolFillColor=style.WAITING
+        ),
     )
-    base = style.chart(rows).encode(x=x, y=y)
-    layer = base.mark_rect(cornerRadius=2, stroke="white", strokeWidth=1).encode(color=colour)
+    layer = (
+        style.chart(rows).mark_rect(cornerRadius=2, color=style.WAITING).encode(x=x, y=y, opacity=strength)
+    )
     return style.finished([layer], width, height * len(shown))

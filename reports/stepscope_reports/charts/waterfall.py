@@ -30,8 +30,8 @@ def waterfall(audit: Audit, width: int = style.WIDE) -> style.Picture | None:
     bars = base.mark_bar(height=16, cornerRadius=2).encode(
         x=x, x2="end:Q", y=y, color=alt.Color("colour:N", scale=None)
     )
-    figures_ = base.mark_text(align="left", dx=6).encode(x=alt.X("end:Q"), y=y, text="text:N")
-    return style.finished([bars, figures_], width, _ROW * len(rows))
+    labels = base.mark_text(align="left", dx=6).encode(x=alt.X("end:Q"), y=y, text="text:N")
+    return style.finished([bars, labels], width, _ROW * len(rows))
 
 
 def _rows(audit: Audit) -> list[style.Row]:
