@@ -26,16 +26,20 @@ from stepscope.replay.joined import Key
 from stepscope.replay.network import NO_EVENT
 from stepscope.replay.on_cpu import launching_thread
 from stepscope.replay.recut import Bucket, Part, Recut
+from stepscope.stats import median
 
 Timing = Callable[[float], float]
 """How long a message of so many bytes has the link, in ns, if alone."""
 
 CAPS_MIB = (1, 2, 5, 10, 25, 50, 100)
 """What `bucket_cap_mb` is tried at: the usual settings, DDP's default of 25 among them."""
-_MOST_OF_IT = 0.9
+MOST_OF_IT = 0.9
+"""The largest cap that brings so much of what the best one brings is taken: fewer buckets are fewer launches."""
 _QUICK = 0.25
 _ALONE = 0.95
 """A transfer that takes less than this share of its time on the link shared it."""
+_OFTEN = 0.25
+"""A size that is there less often than this share of the others' median says little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,13 @@ def link_of(case: Case) -> Link | None:
                     start, end = one.basis.wire_span(op)
                     kept = alone if taken >= _ALONE * (end - start) else shared
                     kept.setdefault(op.bytes, []).append(taken)
-    points = [(size, float(np.quantile(times, _QUICK))) for size, times in sorted((alone or shared).items())]
+    seen = alone or shared
+    often = _OFTEN * median([len(times) for times in seen.values()]) if seen else 0
+    points = [
+        (size, float(np.quantile(times, _QUICK)))
+        for size, times in sorted(seen.items())
+        if len(times) >= often
+    ]
     return Link(*line_through(points)) if points else None
 
 
@@ -246,7 +256,7 @@ def best_cap(case: Case, chosen: Mapping[int, Sequence[Round]], link: Link) -> i
                 todo = transfers_of(one, here.time)
                 gains[cap] += max(0.0, over - max(slot.end for slot in best_schedule(todo, lanes=1)))
     best = max(gains.values())
-    return max(cap for cap, gain in gains.items() if gain >= _MOST_OF_IT * best) if best > 0 else None
+    return max(cap for cap, gain in gains.items() if gain >= MOST_OF_IT * best) if best > 0 else None
 
 
 def transfers_of(one: Cut, time: Timing) -> list[Transfer]:

@@ -19,7 +19,7 @@ from stepscope.stats import median
 
 _PASSES = {"all_reduce": 2, "reduce_scatter": 1, "all_gather": 1}
 _QUICK = 0.25
-_TELLING_SPREAD = 4
+_TELLING_SPREAD = 3
 """Latency and rate can be told apart where the largest message is so many times the smallest."""
 _APART = 2
 """Of two messages whose sizes differ less, noise makes the slope: buckets of one cap are all of nearly one size."""
