@@ -22,6 +22,8 @@ from typing import Any
 from benchmarks.held_train import own_group
 from benchmarks.sweep_study_chart import pictures
 from benchmarks.sweep_study_text import page
+from stepscope.predict.case import read_case
+from stepscope.predict.whatif import Question, predict
 
 CAPS = ("0.5", "2", "5", "25", "100")
 RATES = ("600mbit", "1gbit", "2gbit")
@@ -59,7 +61,7 @@ def main() -> None:
         "share": float(SHARE),
         "repeat": args.repeat,
         "cells": made,
-        "scaling": [],
+        "scaling": [row for two in made if two["ranks"] == 2 for row in _scaling(two, made)],
     }
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "study.json").write_text(json.dumps(study, indent=1) + "\n", encoding="utf-8")
@@ -99,14 +101,48 @@ def _sweep(cell: Cell, args: argparse.Namespace) -> dict[str, Any]:
         raise SystemExit(f"{cell.name} ended with {done.returncode}; see {folder}, then run the study again")
     swept = json.loads((folder / "sweep.json").read_text("utf-8"))
     print(f"{cell.name}: {swept['explanation']}", flush=True)
+    source = next(row["predicted_from"] for row in swept["rows"] if row["label"] == "25 MiB")
     return {
         "rate": cell.rate,
         "ranks": cell.ranks,
         "held": cell.held,
         "load_before": before,
+        "predicted_from": source,
+        **_predicted(folder / source, cell),
         **{name: swept[name] for name in ("rows", "best", "explanation", "next_step", "seed", "command")},
         "model": swept.get("model"),
     }
+
+
+def _predicted(run: Path, cell: Cell) -> dict[str, Any]:
+    """What `stepscope predict` makes of one run: the cap that it recommends, and from two ranks the steps of four."""
+    case = read_case(run)
+    caps = [float(cap) for cap in CAPS]
+    recommended = predict(case, str(run), Question(caps)).recommended_mb
+    if cell.ranks == max(RANKS) or not cell.held:
+        return {"recommended_mb": recommended}
+    scaled = predict(case, str(run), Question(caps, world_size=max(RANKS)))
+    return {
+        "recommended_mb": recommended,
+        "on_four_ranks": {f"{one.bucket_cap_mb:g}": one.step_ms for one in scaled.caps},
+    }
+
+
+def _scaling(two: dict[str, Any], cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each cap on four ranks as the run on two predicts it, beside what was measured of both."""
+    four = next((one for one in cells if (one["rate"], one["ranks"]) == (two["rate"], max(RANKS))), None)
+    if four is None or "on_four_ranks" not in two:
+        return []
+    return [
+        {
+            "rate": two["rate"],
+            "cap": before["label"],
+            "from_ms": before["step_ms"],
+            "step_ms": after["step_ms"],
+            "predicted_step_ms": two["on_four_ranks"][after["knobs"]["bucket-cap-mb"]],
+        }
+        for before, after in zip(two["rows"], four["rows"], strict=True)
+    ]
 
 
 def _remove_groups() -> None:

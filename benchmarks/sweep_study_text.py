@@ -9,6 +9,8 @@ from stepscope.stats import median
 
 MEDIAN_TARGET, WORST_TARGET, LOSS_TARGET, SCALING_TARGET = 0.05, 0.10, 0.03, 0.15
 
+RECORDED_MB = 25
+
 Study = dict[str, Any]
 Cell = dict[str, Any]
 Row = dict[str, Any]
@@ -31,17 +33,16 @@ def error_of(row: Row) -> float | None:
     return None if predicted is None else float(predicted / row["step_ms"] - 1)
 
 
-def recommended(cell: Cell) -> Row | None:
-    """The cap with the shortest predicted step."""
-    told = [row for row in cell["rows"] if row.get("predicted_step_ms") is not None]
-    return min(told, key=lambda row: float(row["predicted_step_ms"]), default=None)
+def taken(cell: Cell) -> Row:
+    """The cap that the prediction recommends; where it recommends none, the recorded one stays."""
+    cap = cell["recommended_mb"] or RECORDED_MB
+    row: Row = min(cell["rows"], key=lambda row: abs(row["bucket_cap_mb"] - cap))
+    return row
 
 
-def loss_of(cell: Cell) -> float | None:
-    """How much longer the recommended cap's measured step is than the best one measured."""
-    taken = recommended(cell)
-    best = min(float(row["step_ms"]) for row in cell["rows"])
-    return None if taken is None else float(taken["step_ms"]) / best - 1
+def loss_of(cell: Cell) -> float:
+    """How much longer the measured step of the recommended cap is than the shortest one measured."""
+    return float(taken(cell)["step_ms"]) / min(float(row["step_ms"]) for row in cell["rows"]) - 1
 
 
 def _head(study: Study) -> Iterator[str]:
@@ -59,7 +60,7 @@ def _head(study: Study) -> Iterator[str]:
 def _answer(study: Study) -> Iterator[str]:
     cells = study["cells"]
     off = [abs(error) for error in errors(cells)]
-    losses = [loss for cell in cells if (loss := loss_of(cell)) is not None]
+    losses = [loss_of(cell) for cell in cells]
     yield "## Is it good enough?\n"
     yield "| figure | target | measured |"
     yield "|---|---|---|"
@@ -94,9 +95,10 @@ def _cells(cells: Sequence[Cell]) -> Iterator[str]:
         yield "| cap MiB | buckets | step ms | 95 % | exposed ms | floor ms | overlap | model ms | predicted ms | off |"
         yield "|---|---|---|---|---|---|---|---|---|---|"
         yield from (_row(row) for row in cell["rows"])
-        loss, taken = loss_of(cell), recommended(cell)
-        if taken is not None and loss is not None:
-            yield f"\nThe prediction recommends {taken['label']}, {100 * loss:.1f} % over the best one measured.\n"
+        advice = "recommends no other cap than the 25 MiB it was recorded with"
+        if cell["recommended_mb"] is not None:
+            advice = f"recommends {cell['recommended_mb']:g} MiB"
+        yield f"\nThe prediction {advice}: {100 * loss_of(cell):.1f} % over the shortest step measured.\n"
 
 
 def _row(row: Row) -> str:
@@ -119,14 +121,15 @@ def _scaling(rows: Sequence[Row]) -> Iterator[str]:
     if not rows:
         return
     yield "## From two ranks to four\n"
-    yield "Predicted from the two ranks' first run at 25 MiB:\n"
-    yield "| rate | two ranks ms | four ranks ms | predicted ms | off |"
-    yield "|---|---|---|---|---|"
+    yield "Predicted from the two ranks' first run at 25 MiB; *change* is the step on four ranks over that on two:\n"
+    yield "| rate | cap | two ranks ms | four ranks ms | predicted ms | off | change | predicted |"
+    yield "|---|---|---|---|---|---|---|---|"
     for row in rows:
         error = row["predicted_step_ms"] / row["step_ms"] - 1
+        change, predicted = (row[name] / row["from_ms"] for name in ("step_ms", "predicted_step_ms"))
         yield (
-            f"| {row['rate']} | {row['from_ms']:.0f} | {row['step_ms']:.0f} | {row['predicted_step_ms']:.0f} | "
-            f"{_mark(error, SCALING_TARGET)} |"
+            f"| {row['rate']} | {row['cap']} | {row['from_ms']:.0f} | {row['step_ms']:.0f} | "
+            f"{row['predicted_step_ms']:.0f} | {_mark(error, SCALING_TARGET)} | {change:.2f} | {predicted:.2f} |"
         )
     yield ""
 
@@ -138,7 +141,7 @@ def _method(study: Study) -> Iterator[str]:
         f"{study['repeat']} rounds of all caps in random order (seed {study['cells'][0]['seed']}) on {study['cpus']} cores. "
         "*step*: steps without the profiler, the geometric mean of the runs' medians, with the 95 % interval by the spread "
         "between runs; exposed, floor and overlap are of the three recorded steps of each run. *model*: gradient communication "
-        "by a ring whose alpha and B are fitted to the sweep. Bold is more than 10 % off.\n"
+        "by a ring whose alpha and B are fitted to the sweep. Bold is off by more than the target.\n"
     )
     yield (
         f"Four ranks share two cores with each other, two do not. So that they compare, each rank's training thread is held to "

@@ -47,7 +47,11 @@ class Started:
 
     def finish(self) -> Finished:
         stdout, stderr = self.process.communicate(timeout=200)
-        return Finished(self.process.returncode, stdout, stderr, processes_with(self._marker))
+        return Finished(self.process.returncode, stdout, stderr, self.leftovers())
+
+    def leftovers(self) -> list[int]:
+        """The processes of it that still run."""
+        return processes_with(self._marker)
 
 
 def run(*arguments: str | Path, cwd: Path | None = None) -> Finished:

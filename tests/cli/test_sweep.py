@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.slow
 LAYER_BYTES = 4 * (256 * 256 + 256)
 FLAGS = ("--bucket-cap-mb", "script,0.1,1", "--warmup", "3", "--steps", "1", "--nproc-per-node", "2")
 SCRIPT = ("own_cap.py", "--dies-at", "1")
-FINISHED_RUNS_S = 120
+MOST_S = 120
 
 
 def sweep(*arguments: str | Path) -> Finished:
@@ -34,6 +35,13 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
 
 
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + MOST_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("sweep") / "caps"
@@ -43,11 +51,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def killed(folder: Path) -> list[dict[str, Any]]:
     """What there is of a sweep that was killed once it had finished a run."""
     started = Started("--repeat", "1", "--out", folder, *FLAGS, *SCRIPT, command="sweep")
-    deadline = time.monotonic() + FINISHED_RUNS_S
-    while len(lines_of(folder)) < 2 and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_until(lambda: len(lines_of(folder)) == 2)
     os.kill(started.process.pid, signal.SIGKILL)
-    assert started.finish().leftovers == []
+    wait_until(lambda: not started.leftovers())
+    started.finish()
     return lines_of(folder)
 
 
