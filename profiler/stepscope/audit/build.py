@@ -19,6 +19,7 @@ from stepscope.audit.case import Case
 from stepscope.audit.causes import find_causes
 from stepscope.audit.gates import gates_of
 from stepscope.audit.overlap import comm_union, measure
+from stepscope.audit.recommend import recommend
 from stepscope.audit.replayed import Priced, StepGraphs, priced_steps
 from stepscope.audit.result import Audit, Thresholds, Verdict
 from stepscope.audit.ring import ring_models
@@ -78,6 +79,7 @@ def audit(
         clocks=[_clock(clock) for clock in fit_clocks(recordings, pairing.paired)],
         ring_models=ring_models(rows, _world_size(recordings)),
         findings=findings,
+        recommendation=recommend(case),
         warnings=[*warnings, *_warnings(recordings), *_doubts(pairing)],
         run=run,
     )

@@ -254,6 +254,18 @@ class Finding(_Plain, frozen=True, kw_only=True):
     reference: str | None = None
 
 
+class Recommendation(_Plain, frozen=True, kw_only=True):
+    """The `bucket_cap_mb` that is predicted to make a step shorter by more than the noise."""
+
+    bucket_cap_mb: float
+    buckets: int
+    step_ms: float
+    """As the recorded steps would have been."""
+    gain_ms: float
+    gain_ms_ci: Span
+    """Bootstrap 95 % over the recorded steps."""
+
+
 class Warning(_Plain, frozen=True, kw_only=True):
     """Something the reader of the figures must know."""
 
@@ -276,6 +288,8 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     clocks: list[dict[str, Any]] = []
     ring_models: list[RingModel] = []
     findings: list[Finding] = []
+    recommendation: Recommendation | None = None
+    """Absent where no bucket cap is predicted to gain anything."""
     warnings: list[Warning] = []
     run: dict[str, Any] | None = None
     """run.json of a recorded run, as it is."""

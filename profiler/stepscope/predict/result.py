@@ -91,7 +91,7 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     best_schedule: Prediction
     """Every gradient sent the moment it is there, without latency: no cap can beat it."""
     recommended_mb: float | None = None
-    """The largest cap within 1 % of the best step, where it is shorter than now by more than the noise; else absent."""
+    """The largest cap that brings nine tenths of what any brings, where that is more than the noise; else absent."""
     why: str
     """What the recommendation, or its absence, rests on."""
     global_batch: float | None = None

@@ -13,8 +13,9 @@ from typing import Any
 
 from stepscope import intervals as iv
 from stepscope.audit.case import Case, RankStep
+from stepscope.audit.causes.finding import MINIMUM_SHARE
 from stepscope.audit.causes.rounds import rounds
-from stepscope.audit.rebucket import Timing
+from stepscope.audit.rebucket import MOST_OF_IT, Timing
 from stepscope.errors import InputError
 from stepscope.predict import result
 from stepscope.predict.caps import CapPredictor, check_caps, why_not
@@ -22,9 +23,6 @@ from stepscope.predict.link import Timed, Wanted, timing_of
 from stepscope.replay.assignment import MIB
 from stepscope.stats import median
 from stepscope.trace.recording import Phase
-
-_AS_GOOD = 0.01
-"""Caps within this share of the best step are as good as it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +87,17 @@ def predict(case: Case, run: str, question: Question) -> result.Predicted:
 
 
 def recommend(present: result.Prediction, caps: Sequence[result.Prediction]) -> tuple[float | None, str]:
-    """The largest cap as good as the best, if it beats the present buckets by more than the noise; and why, or why none."""
-    best = min(caps, key=lambda one: one.step_ms)
-    chosen = max(
-        (one for one in caps if one.step_ms <= best.step_ms * (1 + _AS_GOOD)),
-        key=lambda one: one.bucket_cap_mb,
-    )
+    """The largest cap that brings most of what any brings, if that is more than the noise; and why, or why none."""
+    best = max(one.gain_ms for one in caps)
+    chosen = max((one for one in caps if one.gain_ms >= MOST_OF_IT * best), key=lambda one: one.bucket_cap_mb)
     least = chosen.gain_ms if chosen.gain_ms_ci is None else chosen.gain_ms_ci[0]
-    if chosen.gain_ms < _AS_GOOD * present.step_ms:
+    if chosen.gain_ms < MINIMUM_SHARE * present.step_ms:
         return None, "no bucket cap is predicted to make the step shorter by 1 % or more"
     if chosen.gain_ms_ci is None:
         return None, "one recorded step does not tell a gain from noise; record more of them"
     if least <= 0:
         return None, "in some of the recorded steps no cap would have gained anything"
-    return chosen.bucket_cap_mb, "the largest cap within 1 % of the best"
+    return chosen.bucket_cap_mb, "the largest cap that brings nine tenths of what any brings"
 
 
 @dataclass(frozen=True, slots=True)
