@@ -44,7 +44,6 @@ class Change:
         that of its last gradient; the moment moves with what comes before it.
     ignored: recordings that no collective waits for: a straggler that isn't one.
     recut: backwards whose gradients are reduced in other buckets.
-    host_time: factor on all that host threads do between two of their points.
     """
 
     transfers: Mapping[Key, float] = field(default_factory=dict)
@@ -58,7 +57,6 @@ class Change:
     launched: Mapping[Key, int] = field(default_factory=dict)
     ignored: frozenset[int] = frozenset()
     recut: tuple[Recut, ...] = ()
-    host_time: float = 1.0
 
 
 NOTHING = Change()
@@ -75,8 +73,7 @@ def apply(network: Network, change: Change, numbers: Mapping[Key, int], shifts: 
     changed = _launched(changed, change, shifts)
     changed = moved(changed, change.moved)
     changed = _dropped(changed, change)
-    changed = waiting(recut(changed, change.recut, numbers, shifts), change.after)
-    return _host_time(changed, change.host_time)
+    return waiting(recut(changed, change.recut, numbers, shifts), change.after)
 
 
 def _transfers(network: Network, change: Change, numbers: Mapping[Key, int]) -> Network:
@@ -120,15 +117,6 @@ def _segments(network: Network, change: Change, shifts: Mapping[int, int]) -> Ne
         lost = np.minimum(lag[edges], np.rint(inside * (1 - segment.keep)).astype(np.int64))
         lag[edges] -= lost
     return replace(network, lag=lag) if change.segments else network
-
-
-def _host_time(network: Network, factor: float) -> Network:
-    if factor == 1.0:
-        return network
-    of_host = np.isin(network.kind, (Edge.ORDER, Edge.LAUNCH))
-    return replace(
-        network, lag=np.where(of_host, np.rint(network.lag * factor).astype(np.int64), network.lag)
-    )
 
 
 def _launched(network: Network, change: Change, shifts: Mapping[int, int]) -> Network:
