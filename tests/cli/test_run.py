@@ -20,7 +20,11 @@ from recordings import SCRIPTS, Finished, Started, read_trace, run, steps_in, tr
 from stepscope.audit.result import Audit
 from stepscope.capture.cost import profiler_cost
 from stepscope.capture.metadata import RunMetadata, load_run
+from stepscope.ranks.pairing import pair
+from stepscope.replay.graph import build
 from stepscope.schema.generate import SCHEMA_FILE
+from stepscope.trace.classify import classify
+from stepscope.trace.reader import read
 
 pytestmark = pytest.mark.slow
 
@@ -163,6 +167,28 @@ class TestAPlainDdpScript:
         jsonschema.validate(json.loads(raw), json.loads(SCHEMA_FILE.read_text("utf-8")))
         audit = msgspec.json.decode(raw, type=Audit)
         assert [[step.step for step in rank.steps] for rank in audit.ranks] == [[6, 7, 8], [6, 7, 8]]
+
+    def test_every_steps_exposed_time_has_names_that_add_up(self, finished: Finished, run_dir: Path) -> None:
+        """Within 0.1 %, and at most 2 % of it without one."""
+        assert finished.code == 0
+        audit = msgspec.json.decode((run_dir / "audit.json").read_bytes(), type=Audit)
+        for step in (step for rank in audit.ranks for step in rank.steps):
+            assert step.waterfall is not None
+            parts = {name: getattr(step.waterfall, name) or 0.0 for name in step.waterfall.__struct_fields__}
+            assert sum(parts.values()) == pytest.approx(step.exposed_ms, rel=1e-3, abs=1e-6)
+            assert parts["unattributed_ms"] <= 0.02 * step.exposed_ms
+
+    def test_a_replay_that_changes_nothing_is_each_of_its_steps(
+        self, finished: Finished, run_dir: Path
+    ) -> None:
+        assert finished.code == 0
+        recordings = [classify(read(file)) for file in trace_files(run_dir)]
+        pairing = pair(recordings)
+        for number in (6, 7, 8):
+            graph = build(recordings, pairing, number)
+            assert graph is not None
+            assert graph.replay().wall == pytest.approx(graph.measured, abs=1)
+            assert graph.impossible == 0
 
     def test_a_directory_in_use_is_refused(self, metadata: RunMetadata, run_dir: Path) -> None:
         assert metadata.recorded_steps

@@ -79,6 +79,9 @@ def assert_same(found: Audit, truth: dict[str, Any]) -> None:
         )
     ]
     assert sums[0] == sums[1]
+    for rank in found.ranks:
+        for step in rank.steps:
+            assert step.waterfall is None or (step.waterfall.unattributed_ms or 0.0) <= 0.02 * step.exposed_ms
     assert collectives(found) == expected_collectives(truth)
     assert shares(found) == pytest.approx(known_shares(truth), abs=1e-12)
     assert all(step.valid for rank in found.ranks for step in rank.steps)

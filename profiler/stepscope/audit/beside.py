@@ -10,6 +10,11 @@ from stepscope.stats import bootstrap_interval, median
 from stepscope.units import ns_to_ms
 
 
+_MOST_OF_IT = 0.5
+"""Of less than this share of the compute beside collectives nothing is said of the rest: on a CPU nearly all of backward's
+operators run beside transfers in every step."""
+
+
 @dataclass(frozen=True, slots=True)
 class Apart:
     """A step's contention in ms: the median over valid steps of the mean over ranks, and its interval.
@@ -33,12 +38,12 @@ def contentions(case: Case) -> dict[int, Contention]:
 
 
 def contention_apart(case: Case) -> Apart | None:
-    """What the job's compute loses to its collectives; None where that can't be told."""
+    """What the job's compute loses to its collectives; None where too little of it ran both beside them and alone."""
     found = contentions(case)
     numbers = sorted({one.number for one in case.rank_steps()})
-    if not found or not numbers:
+    compared = sum(one.compared for one in found.values()) / max(1, len(found))
+    if not numbers or compared < _MOST_OF_IT:
         return None
     by_rank = [one.by_step(numbers) for one in found.values()]
     by_step = [ns_to_ms(sum(lost[number] for lost in by_rank) / len(by_rank)) for number in numbers]
-    compared = sum(one.compared for one in found.values()) / len(found)
     return Apart(median(by_step), bootstrap_interval(by_step), compared)
