@@ -28,7 +28,7 @@ from stepscope.cli.arguments import add_output_options, share
 from stepscope.cli.gate import Gate, add_gate_options
 from stepscope.cli.output import refuse_existing, refuse_same
 from stepscope.cli.progress import Progress, progress_bar
-from stepscope.cli.reports import deliver, find_report, report_for
+from stepscope.cli.reports import FOR_PEOPLE, deliver, find_report, report_for, suggest_page
 from stepscope.cli.stored import AUDIT_FILE
 from stepscope.errors import InputError
 from stepscope.trace.classify import classify
@@ -82,6 +82,8 @@ def execute(args: argparse.Namespace) -> int:
     with progress_bar("auditing") as progress:
         made = _audit_files(files, thresholds, progress, _run_description(args.paths))
     deliver(made, report, output=args.output, json=args.json, kept=kept)
+    if (folder := _run_folder(args.paths)) is not None and report.name == FOR_PEOPLE:
+        suggest_page(folder)
     gate.hold(made)
     return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -82,3 +83,8 @@ def deliver(
     data = report.name != FOR_PEOPLE and output in (None, STANDARD_OUTPUT)
     written = [file for file in (output, *files) if file is not None]
     announce(written, stdout_holds_data=json == STANDARD_OUTPUT or data)
+
+
+def suggest_page(folder: Path) -> None:
+    """Say what to run next, beside the report: on standard error."""
+    print(f"stepscope: see it as a page: stepscope open {shlex.quote(str(folder))}", file=sys.stderr)

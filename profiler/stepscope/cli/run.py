@@ -38,7 +38,7 @@ from stepscope.cli.gate import GATE_OPTIONS, Gate, add_gate_options
 from stepscope.cli.launching import ONE_NODE, at_least_one, refuse_no_python, say, settle_processes
 from stepscope.cli.output import STANDARD_OUTPUT, refuse_existing
 from stepscope.cli.progress import progress_bar
-from stepscope.cli.reports import deliver, find_report
+from stepscope.cli.reports import deliver, find_report, suggest_page
 from stepscope.cli.stored import AUDIT_FILE
 from stepscope.errors import InputError
 
@@ -166,6 +166,7 @@ def _conclude(
         with progress_bar("auditing") as progress:
             made = audit_paths([str(run_dir)], progress=progress)
         deliver(made, find_report("terminal"), json=json, kept=run_dir / AUDIT_FILE)
+        suggest_page(run_dir)
     elif not any(run_dir.iterdir()):
         run_dir.rmdir()
     if failed is not None:
