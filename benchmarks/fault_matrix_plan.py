@@ -39,9 +39,10 @@ class Injected:
 
     name: str
     fault: str
+    """May say {two_buckets} or {four_buckets}: twice and four times the setting's bucket size in MiB."""
     cause: str
     flags: tuple[str, ...] = ()
-    """For the clean run as well."""
+    """For the clean run as well; as the fault."""
     fabric: str | None = None
     """A fabric of the fault's own; the clean run is on the usual one."""
     record: tuple[int, int] = (WARMUP, STEPS)
@@ -66,7 +67,10 @@ FAULTS = (
     Injected("buffers", "buffers:mb=4", "forward-collectives"),
     Injected("late-parameter", "late-parameter", "late-parameter"),
     Injected(
-        "large-embedding", "large-embedding:mb=3", "oversized-last-bucket", apart="it has no such embedding"
+        "large-embedding",
+        "large-embedding:mb={four_buckets}",
+        "oversized-last-bucket",
+        apart="it has no such embedding",
     ),
     Injected("zero-1", "zero-1", "zero1-parameter-broadcast", apart="its optimizer updates every parameter"),
     Injected("slow-link", "none", "link-bound", fabric="200mbit"),
@@ -74,7 +78,7 @@ FAULTS = (
         "sync-every-micro-batch",
         "sync-every-micro-batch",
         "accumulation-without-no-sync",
-        flags=("--accumulate", "2", "--bucket-cap-mb", "2"),
+        flags=("--accumulate", "2", "--bucket-cap-mb", "{two_buckets}"),
     ),
     Injected("tiny-buckets", "tiny-buckets:mb=0.001", "bucket-too-small", flags=DEEP_AND_THIN),
     Injected(
@@ -112,9 +116,14 @@ class Run:
         return [
             *("--nproc-per-node", "2", "--stop", "--warmup", str(warmup), "--steps", str(steps)),
             *(() if fabric == "none" else ("--fabric", rate)),
-            *("gpt-faults", "--fault", "none" if self.clean else fault.fault, "--steps", str(TRAINED)),
-            *("--seed", str(self.seed), *self.setting.flags, *fault.flags),
+            *("gpt-faults", "--fault", "none" if self.clean else self._fill(fault.fault)),
+            *("--steps", str(TRAINED), "--seed", str(self.seed), *self.setting.flags),
+            *map(self._fill, fault.flags),
         ]
+
+    def _fill(self, text: str) -> str:
+        cap = float(self.setting.cap_mb)
+        return text.format(two_buckets=2 * cap, four_buckets=4 * cap)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from stepscope_workloads.simulate import Simulation
 def case_of(recordings: Sequence[Recording], run: Mapping[str, Any] | None = None) -> Case:
     """What a detector gets of some recordings."""
     pairing = pair(recordings)
-    bases = prepare(recordings, pairing)
+    bases = prepare(recordings, pairing, run)
     parts = [(basis, [measure_step(basis, w) for w in basis.recording.steps.windows]) for basis in bases]
     valid = {s.window.number for basis, steps in parts for s in steps if s.window.number not in basis.invalid}
     drawn = {number: build(recordings, pairing, number) for number in sorted(valid)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from stepscope import intervals as iv
 from stepscope.audit.overlap import ComputeUnions, Hidden, hidden_by_row
@@ -49,8 +49,11 @@ class Basis:
         return op.end - self.wire_of.get(op.row, op.end - op.start), op.end
 
 
-def prepare(recordings: Sequence[Recording], pairing: Pairing) -> list[Basis]:
-    """The basis of every recording."""
+def prepare(
+    recordings: Sequence[Recording], pairing: Pairing, run: Mapping[str, Any] | None = None
+) -> list[Basis]:
+    """The basis of every recording. run: run.json of a recorded run."""
+    static_graph = any(module.get("static_graph") for module in (run or {}).get("ddp") or [])
     ready = [_ready(recording) for recording in recordings]
     met = _meetings(pairing, ready)
     unions = [ComputeUnions.of(recording) for recording in recordings]
@@ -60,7 +63,7 @@ def prepare(recordings: Sequence[Recording], pairing: Pairing) -> list[Basis]:
             unions=unions[index],
             busy=iv.union(recording.busy_start, recording.busy_end),
             starved=starved_spans(recording),
-            invalid=reasons_invalid(recording),
+            invalid=reasons_invalid(recording, static_graph=static_graph),
             hidden_of=hidden_by_row(recording, unions[index]),
             ops_of=_by_step(recording.collectives),
             ready_of=ready[index],

@@ -51,7 +51,7 @@ def audit(
     """
     thresholds = thresholds or Thresholds()
     pairing = pair(recordings)
-    bases = prepare(recordings, pairing)
+    bases = prepare(recordings, pairing, run)
     chosen = _chosen_steps(bases)
     timelines = [Timeline(recording.trace) for recording in recordings]
     graphs = StepGraphs(recordings, pairing, _communicating(bases, chosen), timelines)

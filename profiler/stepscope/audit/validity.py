@@ -15,8 +15,11 @@ _HALF = 0.5
 """A step that launched less than this share of the other steps' compute was not recorded whole."""
 
 
-def reasons_invalid(recording: Recording) -> dict[int, str]:
-    """Step number to the reason why it is left out, for the steps that are."""
+def reasons_invalid(recording: Recording, *, static_graph: bool = False) -> dict[int, str]:
+    """Step number to the reason why it is left out, for the steps that are.
+
+    static_graph: the run says that DDP was made so; without that, later steps in more buckets show it.
+    """
     windows = recording.steps.windows
     launched = _compute_counts(recording, windows)
     typical = median(sorted(launched.values())[len(launched) // 2 :]) if launched else 0.0
@@ -29,7 +32,7 @@ def reasons_invalid(recording: Recording) -> dict[int, str]:
             reasons[number] = "warm-up: DDP rebuilt its buckets in this step"
         elif _is_first(recording, number):
             reasons[number] = "warm-up: the first step of the run (lazy set-up, DDP's single first bucket)"
-        elif _is_static_graph_start(number, buckets):
+        elif _is_static_graph_start(number, buckets, static_graph=static_graph):
             reasons[number] = "warm-up: DDP still reduces in one bucket (static_graph's first steps)"
         elif not launched[number]:
             reasons[number] = "half recorded: it launched no compute"
@@ -50,6 +53,6 @@ def _is_first(recording: Recording, number: int) -> bool:
     return recording.steps.found_by == "ProfilerStep" and number == 0 and len(recording.collectives) > 0
 
 
-def _is_static_graph_start(number: int, buckets: Counter[int]) -> bool:
+def _is_static_graph_start(number: int, buckets: Counter[int], *, static_graph: bool) -> bool:
     later = [count for step, count in buckets.items() if step > 1]
-    return number == 1 and buckets[number] == 1 and bool(later) and min(later) > 1
+    return number == 1 and buckets[number] == 1 and (min(later) > 1 if later else static_graph)

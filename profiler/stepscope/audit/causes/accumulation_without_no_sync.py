@@ -57,7 +57,7 @@ def _describe(one: RankStep, early: list[Round]) -> Description:
         confidence="high: the same gradients were reduced once a micro-batch",
         evidence=[
             f"{len(early) + 1} backward passes before one optimizer step, and each reduces {mebibytes(early[0].bytes)}",
-            f"a pass sends {sizes_in_words(early[0].ops)}; those of the first {len(early)} need not be sent",
+            f"each pass sends {sizes_in_words(early[0].ops)}; only the last pass, number {len(early) + 1}, need send any",
         ],
         fix=(
             "run forward and backward of all micro-batches but the last within model.no_sync(): the whole of both, since DDP "

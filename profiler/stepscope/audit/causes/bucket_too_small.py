@@ -71,7 +71,7 @@ def _describe(example: Round, link: rebucket.Link, cap: int) -> Description:
         cause="bucket-too-small",
         confidence="medium: latency and rate are a line fitted to transfers of the sizes that were there",
         evidence=[
-            f"{len(example.ops)} buckets a step, {mebibytes(size)} in the median, {mebibytes(example.bytes)} in all",
+            f"{len(example.ops)} buckets in a backward pass, {mebibytes(size)} in the median, {mebibytes(example.bytes)} in all",
             f"a collective takes {milliseconds(link.latency)} whatever it carries, "
             f"and its median bytes {milliseconds(link.per_byte * size)}",
         ],
