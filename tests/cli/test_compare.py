@@ -35,7 +35,7 @@ def test_two_folders_of_traces_are_audited_and_compared(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "Comm-sensitive (hidden now) became comm-bound (serialised)"
     overlap = next(line.split() for line in lines if line.startswith("  overlap "))
-    assert overlap == ["overlap", "50.0", "%", "0.0", "%", "-50.0", "-50.0", "to", "-50.0", "worse"]
+    assert overlap == ["overlap", "100.0", "%", "0.0", "%", "-100.0", "-100.0", "to", "-100.0", "worse"]
     assert max(map(len, lines)) <= 80
 
 
