@@ -101,7 +101,7 @@ def test_buckets_that_are_mostly_latency_cost_what_sending_them_together_saves(t
     """32 collectives of 400 us latency each keep the link busy long after backward; one pays it once."""
     found = one(bucket_too_small.detect(case(tmp_path, many_buckets, latency=400, per_element=0.001)))
     assert found.evidence == [
-        "32 buckets a step, 3.9 KiB in the median, 1.0 MiB in all",
+        "32 buckets in a backward pass, 3.9 KiB in the median, 1.0 MiB in all",
         "a collective takes 0.4 ms whatever it carries, and its median bytes 0.0 ms",
     ]
     assert found.fix.startswith("DistributedDataParallel(..., bucket_cap_mb=1)")
