@@ -27,10 +27,10 @@ def serve(run: Path, port: int | None, *, browser: bool) -> None:
             f"{run}: no trace in it that TensorBoard's profiler plugin reads ({' or '.join(TRACES)})"
         )
     page = f"{_launch(run, port)}#pytorch_profiler"
-    print(f"TensorBoard shows {run} at {page} once it has read the traces; Ctrl+C ends it.", flush=True)
-    if browser:
-        webbrowser.open(page)
     try:
+        print(f"TensorBoard shows {run} at {page} once it has read the traces; Ctrl+C ends it.", flush=True)
+        if browser:
+            webbrowser.open(page)
         threading.Event().wait()
     except KeyboardInterrupt:
         _end_now()
