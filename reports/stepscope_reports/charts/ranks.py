@@ -1,4 +1,4 @@
-"""How long each rank waited for the others in each step: the row that stays pale is the rank that the others wait for."""
+"""How long each rank waited for the others in each step: the row that stays faint is the rank that the others wait for."""
 
 from __future__ import annotations
 

@@ -178,7 +178,6 @@ def _verdict(audit: Audit) -> dict[str, Any]:
     return {
         "class": verdict.label.replace(" ", "-"),
         "meaning": _sentence(verdict.explanation.removeprefix(f"{verdict.label}: ")),
-        "next": verdict.next_step[:1].upper() + verdict.next_step[1:] if verdict.next_step else None,
         "wall": sections.derived("average.wall", mean.wall, f"{mean.wall:,.{decimals((mean.wall,))}f}")
         if mean
         else None,

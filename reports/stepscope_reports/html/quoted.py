@@ -21,19 +21,18 @@ Path = tuple[str | int, ...]
 
 
 class Quoted:
-    """The audit as plain data, to quote from by path."""
+    """An audit to quote from by path: the keys that lead to a figure in audit.json."""
 
     def __init__(self, audit: Audit) -> None:
-        self._plain = msgspec.to_builtins(audit)
+        self._audit = audit
 
     def value(self, path: Path) -> Any:
         """What stands at a path; None where nothing does."""
-        found: Any = self._plain
+        found: Any = self._audit
         for key in path:
-            try:
-                found = found[key]
-            except (KeyError, IndexError, TypeError):
+            if found is None:
                 return None
+            found = getattr(found, str(key)) if isinstance(found, msgspec.Struct) else found[key]
         return found
 
     def figure(self, path: Path, write: Callable[[float], str]) -> Markup:
