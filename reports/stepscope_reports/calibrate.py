@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TextIO
 
-from rich.console import Console
 from rich.text import Text
 
 from stepscope.budget.measured import Calibration, Collective, Fit, Point
 from stepscope.units import plural
-from stepscope_reports.plain import clean, paragraph, table
+from stepscope_reports.plain import clean, paragraph, table, write_lines
 
 WIDTH = 80
 _COLUMNS = ("size", "time us", "from", "to", "algbw", "busbw", "fit us", "fit off")
@@ -18,11 +17,7 @@ _COLUMNS = ("size", "time us", "from", "to", "algbw", "busbw", "fit us", "fit of
 
 def render(made: Calibration, stream: TextIO) -> None:
     """Write the report to a text stream, in 80 columns."""
-    console = Console(file=stream, markup=False, highlight=False, emoji=False)
-    with console.capture() as capture:
-        for line in _lines(made):
-            console.print(line, soft_wrap=True)
-    stream.write(capture.get())  # the console itself would end the process when a pipe is closed
+    write_lines(_lines(made), stream)
 
 
 def _lines(made: Calibration) -> Iterable[Text]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TextIO
 
-from rich.console import Console
 from rich.text import Text
 
 from stepscope.compare.result import TOO_FEW, BucketDifference, Comparison, Difference, FindingChange, Side
 from stepscope.units import decimals, milliseconds, percent, plural, size
-from stepscope_reports.plain import clean, paragraph, shorten, table
+from stepscope_reports.plain import clean, paragraph, shorten, table, write_lines
 from stepscope_reports.tables import NOT_KNOWN
 
 WIDTH = 80
@@ -52,11 +51,7 @@ LABELS = {
 
 def render(made: Comparison, stream: TextIO) -> None:
     """Write the report to a text stream."""
-    console = Console(file=stream, markup=False, highlight=False, emoji=False)
-    with console.capture() as capture:
-        for line in _lines(made):
-            console.print(line, soft_wrap=True)
-    stream.write(capture.get())  # the console itself would end the process when a pipe is closed
+    write_lines(_lines(made), stream)
 
 
 def _lines(made: Comparison) -> Iterable[Text]:

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import PurePath
+from typing import TextIO
 
+from rich.console import Console
 from rich.text import Text
 
 _NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=%|ms|[kMG]?B\b)")
 _NO_BREAK = "\xa0"
 _GAP = 2
 """Spaces between the columns of a table."""
+
+
+def write_lines(lines: Iterable[Text], stream: TextIO) -> None:
+    """Write lines to a text stream, with colour where it is a terminal."""
+    console = Console(file=stream, markup=False, highlight=False, emoji=False)
+    with console.capture() as capture:
+        for line in lines:
+            console.print(line, soft_wrap=True)
+    stream.write(capture.get())  # the console itself would end the process when a pipe is closed
 
 
 def clean(text: str) -> str:

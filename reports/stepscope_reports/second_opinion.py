@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import TextIO
 
-from rich.console import Console
 from rich.text import Text
 
 from stepscope.second_opinion.result import Figure, Opinion, SecondOpinion
 from stepscope.units import milliseconds, plural
-from stepscope_reports.plain import clean, paragraph, shorten, table
+from stepscope_reports.plain import clean, paragraph, shorten, table, write_lines
 from stepscope_reports.tables import NOT_KNOWN
 
 WIDTH = 80
@@ -27,11 +26,7 @@ NOTE = (
 
 def render(made: SecondOpinion, stream: TextIO) -> None:
     """Write the report to a text stream."""
-    console = Console(file=stream, markup=False, highlight=False, emoji=False)
-    with console.capture() as capture:
-        for line in _lines(made):
-            console.print(line, soft_wrap=True)
-    stream.write(capture.get())  # the console itself would end the process when a pipe is closed
+    write_lines(_lines(made), stream)
 
 
 def _lines(made: SecondOpinion) -> Iterable[Text]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TextIO, TypeVar
 
-from rich.console import Console
 from rich.text import Text
 
 from stepscope.sweep.result import Row, Sweep
 from stepscope.units import decimals, percent, plural
-from stepscope_reports.plain import clean, paragraph, table
+from stepscope_reports.plain import clean, paragraph, table, write_lines
 
 Value = TypeVar("Value")
 
@@ -25,11 +24,7 @@ _LONGEST_LABEL = 14
 
 def render(sweep: Sweep, stream: TextIO) -> None:
     """Write the report to a text stream, in 80 columns."""
-    console = Console(file=stream, markup=False, highlight=False, emoji=False)
-    with console.capture() as capture:
-        for line in _lines(sweep):
-            console.print(line, soft_wrap=True)
-    stream.write(capture.get())  # the console itself would end the process when a pipe is closed
+    write_lines(_lines(sweep), stream)
 
 
 def _lines(sweep: Sweep) -> Iterable[Text]:

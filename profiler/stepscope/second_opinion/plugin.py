@@ -42,7 +42,9 @@ def figures(facts: FileFacts, answer: Answer) -> list[Figure]:
     comm = sum(iv.total(one.comm) for one in inside)
     hidden = sum(iv.total(iv.intersect(one.comm, one.compute)) for one in inside)
     whole = facts.everything()
-    annotations = "communication is nccl:/gloo: annotations, its kernels compute"
+    on_device = any(_is_kernel(row) for row in facts.rows)
+    others = "its kernels compute" if on_device else "all other ones compute"
+    annotations = f"communication is nccl:/gloo: annotations, {others}"
     windows = "torch-tb-profiler: inside its ProfilerStep windows"
     overlap = [
         *facts.overlap_rungs(),
