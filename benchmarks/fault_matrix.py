@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from benchmarks.fault_matrix_plan import FAULTS, SEEDS, SETTINGS, STEPS, WARMUP, Pair, Run, in_order, pairs
@@ -123,6 +124,7 @@ def cell(pair: Pair, runs: Path) -> dict[str, Any]:
         "step_ms": broken["step_ms"],
         "clean_step_ms": clean["step_ms"],
         "difference_ms": broken["step_ms"] - clean["step_ms"],
+        "beside_compute_ms": broken["beside_compute_ms"] - clean["beside_compute_ms"],
         "unprofiled_difference_ms": broken["unprofiled_ms"] - clean["unprofiled_ms"],
     }
 
@@ -131,7 +133,8 @@ def clean_cell(run: Run, runs: Path) -> dict[str, Any]:
     """What was found in a clean run, as a share of its step."""
     found = seen(runs / run.name)
     findings = [{"cause": f["cause"], "share": f["cost_ms"] / found["step_ms"]} for f in found["findings"]]
-    return _place(run) | {"run": run.name, "step_ms": found["step_ms"], "found": findings}
+    times = {"difference_ms": found["step_ms"], "beside_compute_ms": found["beside_compute_ms"]}
+    return _place(run) | {"run": run.name, "times": times, "found": findings}
 
 
 def _place(run: Run) -> dict[str, Any]:
@@ -143,20 +146,20 @@ def _place(run: Run) -> dict[str, Any]:
 
 
 def seen(folder: Path) -> dict[str, Any]:
-    """Findings, and the median step with the profiler and without it; mean over ranks."""
+    """Findings, and the median step with the profiler, what of it was no compute, and without the profiler; over ranks."""
     audit = json.loads((folder / AUDIT).read_text(encoding="utf-8"))
-    recorded = [
-        median([step["wall_ms"] for step in rank["steps"] if step["valid"]] or [rank["steps"][-1]["wall_ms"]])
-        for rank in audit["ranks"]
-    ]
+    steps = [[step for step in rank["steps"] if step["valid"]] or rank["steps"] for rank in audit["ranks"]]
     unprofiled = [
-        median([time["wall_ms"] for time in rank["step_times"] if time["kind"] == "unprofiled"])
+        [time["wall_ms"] for time in rank["step_times"] if time["kind"] == "unprofiled"]
         for rank in audit["run"]["ranks"]
     ]
     return {
         "findings": audit.get("findings", []),
-        "step_ms": sum(recorded) / len(recorded),
-        "unprofiled_ms": sum(unprofiled) / len(unprofiled),
+        "step_ms": mean(median([step["wall_ms"] for step in mine]) for mine in steps),
+        "beside_compute_ms": mean(
+            median([step["wall_ms"] - step["compute_ms"] for step in mine]) for mine in steps
+        ),
+        "unprofiled_ms": mean(map(median, unprofiled)),
     }
 
 

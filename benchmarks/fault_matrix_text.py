@@ -14,9 +14,12 @@ NOTHING = "nothing"
 _SIGMA = 1.4826
 """Standard deviations in a median absolute deviation of normal noise."""
 
+STEP, BESIDE_COMPUTE = "difference_ms", "beside_compute_ms"
+"""What a price is held against: the difference of the steps, and of what in them was no compute."""
+
 Study = dict[str, Any]
 Cell = dict[str, Any]
-Noise = dict[tuple[str, str], float]
+Noise = dict[tuple[str, str, str], float]
 
 
 def page(study: Study) -> str:
@@ -27,11 +30,12 @@ def page(study: Study) -> str:
 
 
 def noise_of(clean: Sequence[Cell]) -> Noise:
-    """By setting and flags, the standard deviation in ms of the difference between two clean runs that are neighbours."""
-    steps: dict[tuple[str, str], list[float]] = defaultdict(list)
+    """By setting, flags and kind of difference: its standard deviation in ms between neighbouring clean runs."""
+    times: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for run in clean:
-        steps[_place(run)].append(run["step_ms"])
-    apart = {place: [abs(b - a) for a, b in pairwise(times)] for place, times in steps.items()}
+        for kind, time in run["times"].items():
+            times[run["setting"], run["flags"], kind].append(time)
+    apart = {place: [abs(b - a) for a, b in pairwise(each)] for place, each in times.items()}
     return {place: _SIGMA * median(each) for place, each in apart.items() if each}
 
 
@@ -45,47 +49,38 @@ def largest(clean: Cell) -> float:
     return max((float(found["share"]) for found in clean["found"]), default=0.0)
 
 
-def error(cell: Cell) -> float | None:
-    """The price against the measured difference of the recorded steps; None without a price."""
-    difference = cell["difference_ms"]
-    return cell["price_ms"] / difference - 1 if cell["price_ms"] is not None and difference > 0 else None
+def tells(cell: Cell, kind: str, noise: Noise) -> bool:
+    """Whether a measured difference is sharp enough to hold a price against it: its noise is within the target."""
+    known = noise.get((cell["setting"], cell["flags"], kind))
+    return known is not None and known <= PRICE_TARGET * cell[kind]
 
 
-def tells(cell: Cell, noise: Noise) -> bool:
-    """Whether the measured difference is sharp enough to hold a price against it: its noise is within the target."""
-    known = noise.get(_place(cell))
-    return known is not None and known <= PRICE_TARGET * cell["difference_ms"]
-
-
-def is_near(cell: Cell) -> bool:
-    """Whether the price is within the target."""
-    off = error(cell)
-    return off is not None and abs(off) <= PRICE_TARGET
-
-
-def _place(cell: Cell) -> tuple[str, str]:
-    return cell["setting"], cell["flags"]
+def is_near(cell: Cell, kind: str) -> bool:
+    """Whether there is a price, and it is within the target of a measured difference."""
+    price, difference = cell["price_ms"], cell[kind]
+    return price is not None and abs(price - difference) <= PRICE_TARGET * difference
 
 
 def _head(study: Study, noise: Noise) -> Iterator[str]:
     cells, clean = study["cells"], study["clean"]
     right = sum(top(cell) == cell["cause"] for cell in cells)
     small = sum(largest(run) <= CLEAN_TARGET for run in clean)
-    apart = _apart(study)
-    priced = [cell for cell in cells if cell["fault"] not in apart]
-    sharp = [cell for cell in priced if tells(cell, noise)]
+    priced = [cell for cell in cells if cell["fault"] not in _apart(study)]
     yield "# Are injected faults found, and priced right?\n"
     yield f"Made by `{' '.join(study['command'])}`; all figures are in [study.json](study.json).\n"
     yield "| | target | measured |"
     yield "|---|---|---|"
     yield f"| the injected cause is the top finding | {_percent(TOP_TARGET)} | {_share(right, len(cells))} |"
     yield f"| clean runs without a finding above {_percent(CLEAN_TARGET)} of the step | all | {_share(small, len(clean))} |"
-    yield (
-        f"| price within {_percent(PRICE_TARGET)} of the measured difference, where its noise is smaller than that | all | "
-        f"{_share(sum(map(is_near, sharp)), len(sharp))} |"
-    )
-    near = _share(sum(map(is_near, priced)), len(priced))
-    yield f"| the same, of all runs whose clean run differs in nothing else | | {near} |\n"
+    within = f"price within {_percent(PRICE_TARGET)} of"
+    for kind, what in (
+        (STEP, "the steps' difference"),
+        (BESIDE_COMPUTE, "the difference in what was no compute"),
+    ):
+        sharp = [cell for cell in priced if tells(cell, kind, noise)]
+        yield f"| {within} {what}, where its noise is below that | all | {_share(_near(sharp, kind), len(sharp))} |"
+        yield f"| the same, noise or not | | {_share(_near(priced, kind), len(priced))} |"
+    yield ""
 
 
 def _method(study: Study) -> Iterator[str]:
@@ -99,6 +94,7 @@ def _method(study: Study) -> Iterator[str]:
         f"or after it; two faults share one. Models and bucket sizes: {settings}; seeds: {', '.join(map(str, seeds))}. "
         f"{record['steps']} steps are recorded after {record['warmup']}, unless the table says otherwise.\n"
     )
+    yield "`{two_buckets}` and `{four_buckets}` are twice and four times the bucket size.\n"
     yield "| fault | as the workload is told | flags of both runs |"
     yield "|---|---|---|"
     for fault in study["faults"]:
@@ -139,27 +135,47 @@ def _prices(study: Study, noise: Noise) -> Iterator[str]:
     differing = "; ".join(f"{name} ({why})" for name, why in _apart(study).items())
     yield "## Price against the measured difference to the clean run\n"
     yield (
-        "All of the recorded steps, medians over a fault's runs, in ms; beside it the difference of the steps without the "
-        "profiler. The noise is the standard deviation of the difference between two clean runs that are neighbours; where it "
-        f"is above {_percent(PRICE_TARGET)} of the difference, the comparison says nothing. These clean runs differ in more "
-        f"than the cause, so that the two need not agree: {differing}.\n"
+        "Medians over a fault's runs in ms, of the recorded steps; unprofiled: the difference of the steps around them. Noise is "
+        "the standard deviation of the difference between two clean runs that are neighbours: where it is above "
+        f"{_percent(PRICE_TARGET)} of the difference, the comparison says nothing, and only the rest counts as sharp.\n"
     )
-    yield "| fault | step | clean | difference | noise | without profiler | price | within 20 % | where it says something |"
-    yield "|---|---|---|---|---|---|---|---|---|"
+    yield (
+        "Two ranks fill both processors here, so compute takes longer beside a transfer, and less while the other rank waits. A "
+        "price leaves that apart (METRICS.md, section 6): it is held against the difference of the steps, and against the "
+        "difference of what in the steps was no compute.\n"
+    )
+    yield f"Clean runs that differ in more than the cause, so that the two need not agree: {differing}.\n"
+    of_each = "difference | noise | near | of sharp | no compute | noise | near | of sharp"
+    yield f"| fault | step | clean | price | {of_each} | unprofiled |"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|---|---|"
     for fault, mine in _by_fault(study["cells"]).items():
-        columns = ("step_ms", "clean_step_ms", "difference_ms")
-        figures = [f"{median([cell[column] for cell in mine]):.1f}" for column in columns]
-        known = [noise[_place(cell)] for cell in mine if _place(cell) in noise]
         prices = [cell["price_ms"] for cell in mine if cell["price_ms"] is not None]
-        figures += [f"{median(known):.1f}" if known else ""]
-        figures += [f"{median([cell['unprofiled_difference_ms'] for cell in mine]):.1f}"]
-        figures += [f"{median(prices):.1f}" if prices else ""]
-        if fault in _apart(study):
-            figures += ["", ""]
-        else:
-            sharp = [cell for cell in mine if tells(cell, noise)]
-            figures += [f"{sum(map(is_near, many))} of {len(many)}" for many in (mine, sharp)]
-        yield f"| {fault} | {' | '.join(figures)} |"
+        figures = [
+            _middle(mine, "step_ms"),
+            _middle(mine, "clean_step_ms"),
+            f"{median(prices):.1f}" if prices else "",
+        ]
+        for kind in (STEP, BESIDE_COMPUTE):
+            figures += _against(mine, kind, noise, comparable=fault not in _apart(study))
+        yield f"| {fault} | {' | '.join(figures)} | {_middle(mine, 'unprofiled_difference_ms')} |"
+
+
+def _against(mine: Sequence[Cell], kind: str, noise: Noise, *, comparable: bool) -> list[str]:
+    """Difference, its noise, and how many prices are near it: of all, and of those whose difference is sharp."""
+    known = [noise[place] for cell in mine if (place := (cell["setting"], cell["flags"], kind)) in noise]
+    figures = [_middle(mine, kind), f"{median(known):.1f}" if known else ""]
+    if not comparable:
+        return [*figures, "", ""]
+    sharp = [cell for cell in mine if tells(cell, kind, noise)]
+    return [*figures, *(f"{_near(many, kind)} of {len(many)}" for many in (mine, sharp))]
+
+
+def _near(cells: Sequence[Cell], kind: str) -> int:
+    return sum(is_near(cell, kind) for cell in cells)
+
+
+def _middle(cells: Sequence[Cell], column: str) -> str:
+    return f"{median([cell[column] for cell in cells]):.1f}"
 
 
 def _apart(study: Study) -> dict[str, str]:

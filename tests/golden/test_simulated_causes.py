@@ -84,6 +84,13 @@ SETTINGS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("blocking-environment", {"fabric": Fabric(gb_per_s=20)}),
     ],
     "contention": [("contention", {}), ("contention:factor=1.6", {}), ("contention:factor=2.5", {})],
+    "straggler": [
+        ("straggler:by=compute,phase=forward", {}),
+        ("straggler:by=compute,phase=backward,rank=1,ms=8", {}),
+        ("straggler:by=host,phase=forward,rank=1", {}),
+        ("straggler:by=host,phase=backward", {}),
+    ],
+    "input-skew": [("input-skew", {}), ("input-skew:rank=1,ms=12", {})],
     "fsdp-prefetch": [
         ("fsdp-prefetch", {"sharding": "fsdp"}),
         ("fsdp-prefetch", {"sharding": "fsdp", "model": uniform(layers=12, parameters=8_000_000)}),
@@ -132,6 +139,22 @@ def test_with_stacks_a_finding_names_the_function_that_reads(place: str, caller:
         found = find_causes(simulated(Simulation(replace(job, with_stack=with_stack)), tmp_path))[0]
         assert found.cause == "host-sync"
         assert (f" called in {caller}: " in found.evidence[0]) is with_stack
+
+
+@pytest.mark.parametrize(
+    ("text", "rank", "what"),
+    [
+        ("straggler:by=compute,phase=backward,rank=1", 1, "its kernels run longer on the device"),
+        ("straggler:by=host,phase=forward,rank=2", 2, "its main thread spends"),
+        ("input-skew:rank=3", 3, "its main thread spends"),
+    ],
+)
+def test_who_is_late_on_a_gpu_is_named_with_what_is_slow(
+    text: str, rank: int, what: str, tmp_path: Path
+) -> None:
+    first = find_causes(simulated(Simulation(Job(ranks=4, causes=(parse(text),))), tmp_path))[0]
+    assert first.ranks == [rank]
+    assert what in first.evidence[1]
 
 
 RUNS_AHEAD = Host(reads_loss=False)

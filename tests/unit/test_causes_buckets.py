@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import device_cases
 from build_trace import AUTOGRAD, TraceBuilder
 from gloo_job import COPY_US, LAUNCH_US, Host, case_of, ddp, lay_out
 from stepscope.audit.case import Case
@@ -328,6 +329,17 @@ def test_warm_up_steps_are_a_finding_only_where_there_are_no_others(tmp_path: Pa
     assert found.cost_ms == pytest.approx(10.0, abs=1e-3)
     assert found.evidence[0].startswith("step 0: warm-up: the first step of the run")
     assert bucket_too_large.detect(alone) == []
+
+
+def test_static_graphs_second_step_alone_is_warm_up_where_the_run_says_so(tmp_path: Path) -> None:
+    """Nothing in the trace tells it from a job with one bucket."""
+    static = {"ddp": [{"static_graph": True}]}
+    traces = renumbered(lay_out(one_bucket, per_element=US_AN_ELEMENT), 5, 1)
+    recordings = case_of(tmp_path, traces).recordings
+    told, untold = (device_cases.case_of(recordings, run) for run in (static, None))
+    assert one(warm_up_step.detect(told)).cost_ms == pytest.approx(10.0, abs=1e-3)
+    assert bucket_too_large.detect(told) == warm_up_step.detect(untold) == []
+    assert one(bucket_too_large.detect(untold)).cause == "bucket-too-large"
 
 
 def renumbered(traces: list[TraceBuilder], old: int, new: int) -> list[TraceBuilder]:

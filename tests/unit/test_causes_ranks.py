@@ -89,6 +89,24 @@ def test_a_rank_whose_operators_all_take_longer_is_a_straggler_without_a_place(t
     assert found.cost_ms == pytest.approx(16.0, rel=0.05)
 
 
+def test_of_two_steps_slower_operators_are_chance_and_an_idle_stretch_is_a_doubtful_finding(
+    tmp_path: Path,
+) -> None:
+    def all_over(host: Host) -> None:
+        host.forward(2000)
+        reduce(host, node_us=5000 if host.rank == 1 else 1000)
+        host.update(1000)
+
+    def in_one_place(host: Host) -> None:
+        host.forward(2000)
+        reduce(host, idle=50_000 if host.rank == 1 else 0)
+        host.update(1000)
+
+    assert straggler.detect(case(tmp_path, all_over, steps=2)) == []
+    found = one(straggler.detect(case(tmp_path, in_one_place, steps=2)))
+    assert found.confidence == "low: of 2 steps only; record more"
+
+
 def test_a_rank_that_comes_late_to_forward_is_input_skew_and_no_straggler(tmp_path: Path) -> None:
     def program(host: Host) -> None:
         host.idle(30_000 if host.rank == 1 else 100)

@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from stepscope.audit.case import Case, RankStep
 from stepscope.audit.causes import host_time
+from stepscope.audit.causes.device import DeviceView, device_views
 from stepscope.audit.causes.finding import MINIMUM_SHARE, Description, in_step, milliseconds, priced
 from stepscope.audit.causes.host_time import Span, Stretch
 from stepscope.audit.result import Finding
 from stepscope.replay.change import Change, Segment
 from stepscope.replay.graph import StepGraph
-from stepscope.replay.timeline import Timeline
+from stepscope.replay.joined import Key
 from stepscope.stats import median
+from stepscope.trace.recording import Phase
+
+_FEWEST = 3
+"""With fewer steps a rank whose operators or kernels take longer is there by chance; an idle stretch is not."""
+_IDLE, _DEVICE, _HOST = "idle", "device", "host"
+_KERNELS = {
+    host_time.FORWARD: Phase.FORWARD,
+    host_time.BACKWARD: Phase.BACKWARD,
+    host_time.UPDATE: Phase.OPTIMIZER,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """What one rank lost in one step's phase against the median of the others, and what is taken out for a price; ns."""
+    """What one rank lost in one step's phase against the median of the others, and what is changed for a price; ns."""
 
     time: float
-    segments: tuple[Segment, ...]
+    change: Change | None
+    how: str
     place: str | None = None
     """Where it was lost, if that was an idle stretch."""
 
@@ -49,11 +63,11 @@ class _Step:
     own: dict[int, float]
     spans: dict[int, list[Span]]
     idle: dict[int, list[Stretch | None]]
+    kernels: dict[int, dict[Key, int]]
+    """How long each of the phase's kernels ran; empty without a device."""
 
     @classmethod
-    def of(
-        cls, graph: StepGraph, ones: Sequence[RankStep], phase: str, timelines: Sequence[Timeline]
-    ) -> _Step:
+    def of(cls, case: Case, graph: StepGraph, ones: Sequence[RankStep], phase: str) -> _Step:
         spans = {one.index: [s for s in host_time.spans(one) if s.phase == phase] for one in ones}
         return cls(
             ones={one.index: one for one in ones},
@@ -64,15 +78,24 @@ class _Step:
             spans=spans,
             idle={
                 one.index: [
-                    host_time.longest_idle(graph, one, s, timelines[one.index]) for s in spans[one.index]
+                    host_time.longest_idle(graph, one, s, case.timelines[one.index]) for s in spans[one.index]
                 ]
                 for one in ones
             },
+            kernels={view.one.index: _kernels(view, phase) for view in device_views(case, graph)},
         )
 
     def idle_time(self, index: int) -> float:
         """Of a rank's longest idle stretches, one a span."""
         return float(sum(stretch.length for stretch in self.idle[index] if stretch is not None))
+
+    def kernel_time(self, index: int) -> float:
+        """Of a rank's kernels in all."""
+        return float(sum(self.kernels.get(index, {}).values()))
+
+    def own_time(self, index: int) -> float:
+        """Of a rank's host, waiting for others left out."""
+        return self.own[index]
 
 
 def findings(case: Case, phases: Sequence[str], cause: str, fix: str, reference: str) -> list[Finding]:
@@ -81,7 +104,7 @@ def findings(case: Case, phases: Sequence[str], cause: str, fix: str, reference:
         return []
     found = []
     for phase in phases:
-        late = _late_in(case, phase, case.timelines)
+        late = _late_in(case, phase)
         if late is not None:
             price = case.price(lambda graph, late=late: _as_fast_as_others(graph, late))  # type: ignore[misc]
             found += priced(case, price, _describe(late, cause, fix, reference))
@@ -96,23 +119,36 @@ def _anybody_waits(case: Case) -> bool:
 
 def _as_fast_as_others(graph: StepGraph, late: Late) -> Change | None:
     lost = late.by_step.get(graph.step)
-    return Change(segments=lost.segments) if lost is not None and lost.segments else None
+    return lost.change if lost is not None else None
 
 
-def _late_in(case: Case, phase: str, timelines: Sequence[Timeline]) -> Late | None:
-    """The rank that idles longer in a phase than the others ever do, else the one whose own time there is longer."""
+def _kernels(view: DeviceView, phase: str) -> dict[Key, int]:
+    if phase not in _KERNELS:
+        return {}
+    mine = np.flatnonzero(view.compute & (view.phase == _KERNELS[phase]))
+    durations = view.activities.end - view.activities.start
+    return {view.key(place): int(durations[place]) for place in mine.tolist()}
+
+
+def _late_in(case: Case, phase: str) -> Late | None:
+    """The rank that idles longer in a phase than the others ever do, else the one whose kernels or host take longer."""
     steps = {
-        number: _Step.of(graph, ones, phase, timelines)
+        number: _Step.of(case, graph, ones, phase)
         for number, graph in case.graphs.items()
         if len(ones := in_step(case, graph)) > 1
     }
     if not steps or case.step_ms is None:
         return None
-    idle = {number: {index: step.idle_time(index) for index in step.ones} for number, step in steps.items()}
-    own = {number: step.own for number, step in steps.items()}
-    for times, lost_in in ((idle, _idling), (own, _all_over)):
+    for time_of, lost_in in (
+        (_Step.idle_time, _idling),
+        (_Step.kernel_time, _longer_kernels),
+        (_Step.own_time, _all_over),
+    ):
+        times = {
+            number: {index: time_of(step, index) for index in step.ones} for number, step in steps.items()
+        }
         culprit = _apart(times, MINIMUM_SHARE * case.step_ms * 1e6)
-        if culprit is not None:
+        if culprit is not None and (len(steps) >= _FEWEST or lost_in is _idling):
             lost = {number: lost_in(step, culprit) for number, step in steps.items() if culprit in step.ones}
             example = next(step.ones[culprit] for step in steps.values() if culprit in step.ones)
             return Late(example, phase, lost)
@@ -152,18 +188,29 @@ def _idling(step: _Step, culprit: int) -> Lost:
                 place
                 or f"{milliseconds(stretch.length)} without an operator, {host_time.around(one, stretch)}"
             )
-    return Lost(lost, tuple(segments), place)
+    return Lost(lost, Change(segments=tuple(segments)) if segments else None, _IDLE, place)
+
+
+def _longer_kernels(step: _Step, culprit: int) -> Lost:
+    """The culprit's kernels as long in all as the others'."""
+    mine, usual = step.kernel_time(culprit), _usual(step, culprit, _Step.kernel_time)
+    if mine <= usual:
+        return Lost(mine - usual, None, _DEVICE)
+    return Lost(mine - usual, Change(activities=dict.fromkeys(step.kernels[culprit], usual / mine)), _DEVICE)
 
 
 def _all_over(step: _Step, culprit: int) -> Lost:
     """The culprit's whole phase as long as the others'."""
     thread = host_time.thread_of(step.ones[culprit])
-    usual = median([time for index, time in step.own.items() if index != culprit])
-    excess = step.own[culprit] - usual
-    if thread is None or excess <= 0:
-        return Lost(excess, ())
-    keep = usual / step.own[culprit]
-    return Lost(excess, tuple(Segment(culprit, thread, s.start, s.end, keep) for s in step.spans[culprit]))
+    mine, usual = step.own_time(culprit), _usual(step, culprit, _Step.own_time)
+    if thread is None or mine <= usual:
+        return Lost(mine - usual, None, _HOST)
+    segments = (Segment(culprit, thread, s.start, s.end, usual / mine) for s in step.spans[culprit])
+    return Lost(mine - usual, Change(segments=tuple(segments)), _HOST)
+
+
+def _usual(step: _Step, culprit: int, time_of: Callable[[_Step, int], float]) -> float:
+    return median([time_of(step, index) for index in step.ones if index != culprit])
 
 
 def _describe(late: Late, cause: str, fix: str, reference: str) -> Description:
@@ -172,11 +219,19 @@ def _describe(late: Late, cause: str, fix: str, reference: str) -> Description:
         f"{len(late.by_step)} of {len(late.by_step)} steps"
     ]
     places = [lost.place for lost in late.by_step.values() if lost.place is not None]
-    if places:
+    how = next(iter(late.by_step.values())).how
+    if how == _IDLE:
         evidence.append(f"instead, its main thread spends {places[0]}")
         confidence = "high: the time was lost in one stretch that the other ranks do not have"
+    elif how == _DEVICE:
+        evidence.append(
+            "its kernels run longer on the device throughout the phase: more work, a lower clock, a shared GPU"
+        )
+        confidence = "high: the kernels' own times were recorded, and waiting is in none of them"
     else:
         evidence.append("its operators take longer throughout the phase: more work, or a slower processor")
         confidence = "medium: the phase as a whole is longer, and no single place in it"
+    if len(late.by_step) < _FEWEST:
+        confidence = f"low: of {len(late.by_step)} step{'s' * (len(late.by_step) > 1)} only; record more"
     rank = late.one.rank
     return Description(cause, confidence, evidence, fix, reference, ranks=[] if rank is None else [rank])
