@@ -42,7 +42,7 @@ class Recorded:
         """The gradient collectives of each rank and step."""
         found: dict[tuple[int, int], list[Collective]] = defaultdict(list)
         for collective in self.audit.collectives:
-            if collective.gradient:
+            if collective.gradient and collective.rank is not None and collective.step is not None:
                 found[collective.rank, collective.step].append(collective)
         return found
 
