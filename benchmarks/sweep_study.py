@@ -4,8 +4,9 @@
 
 Sweeps five bucket caps on an emulated fabric, at three rates, on two and on four ranks, each held to the same share of a CPU, and
 once as it is, on two ranks. Every cap is predicted from the first run at 25 MiB, and held against what was measured. Sweeps go
-on where they were stopped. Writes README.md, study.json and a picture for each number of ranks into --out. Needs root, iproute2
-and the cpu controller of cgroup v1; about 40 minutes on two cores that are otherwise idle.
+on where they were stopped. Writes README.md, study.json and a picture for each number of ranks into --out, after each sweep, so
+that there is a page of what was measured so far. Needs root, iproute2 and the cpu controller of cgroup v1; about 40 minutes on
+two cores that are otherwise idle.
 """
 
 from __future__ import annotations
@@ -51,24 +52,30 @@ CELLS = (*(Cell(rate, ranks) for rate in RATES for ranks in RANKS), Cell("600mbi
 
 
 def main() -> None:
-    """Sweep what is missing and write the study."""
+    """Sweep what is missing, all cells once before any of them again; the page is of what there is."""
     args = _parser().parse_args()
     cells = [cell for cell in CELLS if not args.only or cell.name in args.only.split(",")]
-    made = [_sweep(cell, args) for cell in cells]
+    made: dict[str, dict[str, Any]] = {}
+    for rounds in range(1, args.repeat + 1):
+        for cell in cells:
+            made[cell.name] = _sweep(cell, rounds, args)
+            _write([made[one.name] for one in cells if one.name in made], args.out)
+
+
+def _write(cells: list[dict[str, Any]], out: Path) -> None:
     study = {
-        "command": ["python", "-m", "benchmarks.sweep_study", *sys.argv[1:]],
+        "command": ["python", "-m", "benchmarks.sweep_study", "--runs", "DIR"],
         "cpus": os.cpu_count(),
         "share": float(SHARE),
-        "repeat": args.repeat,
-        "cells": made,
-        "scaling": [row for two in made if two["ranks"] == 2 for row in _scaling(two, made)],
+        "cells": cells,
+        "scaling": [row for two in cells if two["ranks"] == 2 for row in _scaling(two, cells)],
     }
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "study.json").write_text(json.dumps(study, indent=1) + "\n", encoding="utf-8")
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "study.json").write_text(json.dumps(study, indent=1) + "\n", encoding="utf-8")
     for name, text in pictures(study):
-        (args.out / name).write_text(text, encoding="utf-8")
-    (args.out / "README.md").write_text(page(study), encoding="utf-8")
-    print(f"Wrote {args.out}")
+        (out / name).write_text(text, encoding="utf-8")
+    (out / "README.md").write_text(page(study), encoding="utf-8")
+    print(f"Wrote {out}", flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -78,13 +85,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--runs", type=Path, required=True, metavar="DIR", help="where the sweeps are kept")
     parser.add_argument("--out", type=Path, default=Path("reports/gallery/bucket-sweep"), metavar="DIR")
     parser.add_argument("--only", metavar="CELL,...", help=f"of {', '.join(cell.name for cell in CELLS)}")
-    parser.add_argument("--repeat", default="2", metavar="N", help="rounds of each sweep (default: 2)")
-    parser.add_argument("--warmup", default="7", metavar="N", help="as of `stepscope sweep` (default: 7)")
+    parser.add_argument(
+        "--repeat", type=int, default=2, metavar="N", help="rounds of each sweep (default: 2)"
+    )
+    parser.add_argument("--warmup", default="6", metavar="N", help="as of `stepscope sweep` (default: 6)")
     parser.add_argument("--steps", default="3", metavar="N", help="recorded steps a run (default: 3)")
     return parser
 
 
-def _sweep(cell: Cell, args: argparse.Namespace) -> dict[str, Any]:
+def _sweep(cell: Cell, rounds: int, args: argparse.Namespace) -> dict[str, Any]:
     """Run or finish one sweep, and take from its sweep.json what the study is about."""
     folder = args.runs / cell.name
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +101,7 @@ def _sweep(cell: Cell, args: argparse.Namespace) -> dict[str, Any]:
     script = [str(SCRIPT), SHARE] if cell.held else ["gpt"]
     command = [
         *(sys.executable, "-P", "-m", "stepscope", "sweep", "--bucket-cap-mb", ",".join(CAPS)),
-        *("--repeat", args.repeat, "--warmup", args.warmup, "--steps", args.steps),
+        *("--repeat", str(rounds), "--warmup", args.warmup, "--steps", args.steps),
         *("--fabric", cell.rate, "--nproc-per-node", str(cell.ranks), "--out", str(folder), *script),
     ]
     done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
@@ -107,15 +116,26 @@ def _sweep(cell: Cell, args: argparse.Namespace) -> dict[str, Any]:
         "ranks": cell.ranks,
         "held": cell.held,
         "load_before": before,
+        "repeat": rounds,
         "predicted_from": source,
         **_predicted(folder / source, cell),
-        **{name: swept[name] for name in ("rows", "best", "explanation", "next_step", "seed", "command")},
+        **{name: swept[name] for name in ("rows", "best", "explanation", "seed")},
         "model": swept.get("model"),
     }
 
 
 def _predicted(run: Path, cell: Cell) -> dict[str, Any]:
     """What `stepscope predict` makes of one run: the cap that it recommends, and from two ranks the steps of four."""
+    kept = run / "study.json"
+    if kept.exists():
+        found: dict[str, Any] = json.loads(kept.read_text("utf-8"))
+        return found
+    found = _predict(run, cell)
+    kept.write_text(json.dumps(found), encoding="utf-8")
+    return found
+
+
+def _predict(run: Path, cell: Cell) -> dict[str, Any]:
     case = read_case(run)
     caps = [float(cap) for cap in CAPS]
     recommended = predict(case, str(run), Question(caps)).recommended_mb

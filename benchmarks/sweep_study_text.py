@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from stepscope.stats import median
+from stepscope.units import plural
 
 MEDIAN_TARGET, WORST_TARGET, LOSS_TARGET, SCALING_TARGET = 0.05, 0.10, 0.03, 0.15
 
@@ -65,19 +66,19 @@ def _answer(study: Study) -> Iterator[str]:
     yield "| figure | target | measured |"
     yield "|---|---|---|"
     if off:
-        yield _target("predicted step, median error", MEDIAN_TARGET, median(off), f"{len(off)} points")
-        yield _target("predicted step, worst error", WORST_TARGET, max(off), f"{len(off)} points")
+        yield _target("predicted step, median error", MEDIAN_TARGET, median(off), plural(len(off), "point"))
+        yield _target("predicted step, worst error", WORST_TARGET, max(off), plural(len(off), "point"))
     if losses:
         yield _target(
             "recommended cap over the best one measured, worst",
             LOSS_TARGET,
             max(losses),
-            f"{len(losses)} sweeps",
+            plural(len(losses), "sweep"),
         )
     if study["scaling"]:
         worst = max(abs(one["predicted_step_ms"] / one["step_ms"] - 1) for one in study["scaling"])
         yield _target(
-            "four ranks from two, worst error", SCALING_TARGET, worst, f"{len(study['scaling'])} rates"
+            "four ranks from two, worst error", SCALING_TARGET, worst, plural(len(study["scaling"]), "point")
         )
     yield ""
 
@@ -138,7 +139,7 @@ def _method(study: Study) -> Iterator[str]:
     loads = max(cell["load_before"] for cell in study["cells"])
     yield "## How\n"
     yield (
-        f"{study['repeat']} rounds of all caps in random order (seed {study['cells'][0]['seed']}) on {study['cpus']} cores. "
+        f"{_rounds(study['cells'])} of all caps in random order (seed {study['cells'][0]['seed']}) on {study['cpus']} cores. "
         "*step*: steps without the profiler, the geometric mean of the runs' medians, with the 95 % interval by the spread "
         "between runs; exposed, floor and overlap are of the three recorded steps of each run. *model*: gradient communication "
         "by a ring whose alpha and B are fitted to the sweep. Bold is off by more than the target.\n"
@@ -148,6 +149,11 @@ def _method(study: Study) -> Iterator[str]:
         f"{100 * study['share']:.0f} % of a CPU ([held_train.py](../../../benchmarks/held_train.py)); the network's threads are "
         f"not. The sweep marked as not held runs the script as it is. Load average before a sweep: {loads:.1f} at most.\n"
     )
+
+
+def _rounds(cells: Sequence[Cell]) -> str:
+    few, many = (choose(cell["repeat"] for cell in cells) for choose in (min, max))
+    return plural(many, "round") if few == many else f"{few} to {plural(many, 'round')}"
 
 
 def _number(value: float | None) -> str:

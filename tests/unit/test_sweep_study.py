@@ -34,6 +34,7 @@ def cell(
         "ranks": ranks,
         "held": True,
         "load_before": 0.1,
+        "repeat": 2,
         "rows": rows,
         "recommended_mb": cap,
         "explanation": "5 MiB is the fastest.",
@@ -56,7 +57,6 @@ def study() -> dict[str, Any]:
         "command": ["python", "-m", "benchmarks.sweep_study"],
         "cpus": 2,
         "share": 0.4,
-        "repeat": 2,
         "cells": [two, four],
         "scaling": [scaled],
     }
@@ -73,8 +73,10 @@ def test_the_page_says_which_targets_are_kept_and_which_are_missed(study: dict[s
     lines = page(study).splitlines()
     assert "| predicted step, median error | 5 % | 0.5 %, 6 points: kept |" in lines
     assert "| predicted step, worst error | 10 % | 5.0 %, 6 points: kept |" in lines
-    assert "| recommended cap over the best one, worst | 3 % | 25.0 %, 2 sweeps: **missed** |" in lines
-    assert "| four ranks from two, worst error | 15 % | 10.0 %, 1 points: kept |" in lines
+    assert (
+        "| recommended cap over the best one measured, worst | 3 % | 25.0 %, 2 sweeps: **missed** |" in lines
+    )
+    assert "| four ranks from two, worst error | 15 % | 10.0 %, 1 point: kept |" in lines
     assert "| 1gbit | 5 MiB | 900 | 1200 | 1320 | +10.0 % | 1.33 | 1.47 |" in lines
     assert "| 5 | 3 | 900 | 890 to 910 | 100 | 80 | 50 % |  | 936 | +4.0 % |" in lines
     assert "The prediction recommends 0.5 MiB: 11.1 % over the shortest step measured." in lines
