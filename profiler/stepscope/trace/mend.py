@@ -13,12 +13,14 @@ from dataclasses import dataclass
 _TOKEN = re.compile(
     rb"""
       (?P<plain>    "[^"\\\x00-\x1f]*"  )
-    | (?P<string>   "(?:[^"\\]|\\.)*"  )
-    | (?P<value>    [-+]?\b(?:inf(?:inity)?|nan(?:\([^)]*\))?)(?![\w"])  )
+    | (?P<string>   "(?:[^"\\]++|\\.)*+(?:"|\\?\Z)  )
+    | (?P<value>    [-+]?\b(?:inf(?:inity)?|nan(?:\([^)]{0,9}\))?)(?![\w"])  )
     | (?P<comma>    ,(?=\s*[\]}])  )
     """,
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
+"""A string may also go on to the end of the text: looking for its end from each quote inside it would take for ever."""
+
 _BAD_IN_STRING = re.compile(
     rb"""
       [\x00-\x1f]

@@ -18,6 +18,9 @@ _EXACT_BELOW = float(1 << 43)
 _LARGEST = 4_000_000_000_000_000
 """Microseconds (127 years) up to which two times' difference and a duration still fit 64 bits of nanoseconds."""
 
+_DIGITS = 20
+"""Of the integer part, beyond which a number is not even compared: arithmetic on it could overflow."""
+
 LONGEST = 10**18
 """Nanoseconds (32 years) beyond which a duration is none."""
 
@@ -77,6 +80,6 @@ def _parsed(value: object) -> int | None:
         time = Decimal(str(value))
     except InvalidOperation:
         return None
-    if not time.is_finite() or abs(time) > _LARGEST:
+    if not time.is_finite() or time.adjusted() > _DIGITS or abs(time) > _LARGEST:
         return None
     return int((time * 1000).to_integral_value())
