@@ -87,25 +87,33 @@ class Contended:
             start = network.time[network.source[mine]]
             origin = int(network.time[first])
             end = max(origin, self.backward_end.get(index, origin) + self.graph.shifts[index])
-            work = _Work(before, origin, end, self.slowdown, 1.0)
-            anew = _Work(after, origin, None, self.slowdown, self.host_time)
-
-            def becomes(
-                time: NDArray[np.int64], work: _Work = work, anew: _Work = anew
-            ) -> NDArray[np.float64]:
-                return anew.when(work.done(time))
-
+            becomes = _Moved(before, after, (origin, end), self.slowdown, self.host_time)
             lag[mine] = np.rint(becomes(start + lag[mine]) - becomes(start)).astype(np.int64)
         return replace(network, lag=lag)
 
 
-class _Work:
-    """Work done by a time, in ns of compute alone, where transfers slow it."""
+class _Moved:
+    """Times of a thread that works from a start to the end of backward, slowed by transfers elsewhere than it was."""
 
-    def __init__(self, beside: Intervals, start: int, end: int | None, slowdown: float, cost: float) -> None:
-        """end: until when a transfer slows. cost: ns that a ns of work takes alone."""
-        until = int(beside[-1, 1]) if end is None and len(beside) else end
-        clipped = iv.clip(beside, start, max(start, until if until is not None else start))
+    def __init__(
+        self, before: Intervals, after: Intervals, span: tuple[int, int], slowdown: float, host_time: float
+    ) -> None:
+        self._span, self._host_time = span, host_time
+        self._was = _Work(iv.clip(before, *span), span[0], slowdown)
+        self._is = _Work(after, span[0], slowdown, host_time)
+
+    def __call__(self, time: NDArray[np.int64]) -> NDArray[np.float64]:
+        """When the thread comes to where it was at a time; from the end of backward on nothing slows it."""
+        start, end = self._span
+        slowed = self._is.when(self._was.done(np.clip(time, start, end)))
+        return slowed + (np.minimum(0, time - start) + np.maximum(0, time - end)) * self._host_time
+
+
+class _Work:
+    """Work done by a time, in ns of compute alone, where transfers slow it. cost: ns that a ns of work takes alone."""
+
+    def __init__(self, beside: Intervals, start: int, slowdown: float, cost: float = 1.0) -> None:
+        clipped = iv.clip(beside, start, max(start, int(beside[-1, 1]) if len(beside) else start))
         self._time = np.concatenate(([start], clipped.ravel())).astype(np.float64)
         inside = np.arange(len(self._time) - 1) % 2 == 1
         rate = np.where(inside, 1 / slowdown, 1.0) / cost
@@ -113,15 +121,15 @@ class _Work:
         self._cost = cost
 
     def done(self, time: NDArray[np.int64]) -> NDArray[np.float64]:
-        """How much is done by a time."""
-        beyond = np.where(time < self._time[0], time - self._time[0], np.maximum(0.0, time - self._time[-1]))
-        found: NDArray[np.float64] = np.interp(time, self._time, self._work) + beyond / self._cost
+        """How much is done by a time, which is no earlier than the start."""
+        beyond = np.maximum(0.0, time - self._time[-1]) / self._cost
+        found: NDArray[np.float64] = np.interp(time, self._time, self._work) + beyond
         return found
 
     def when(self, work: NDArray[np.float64]) -> NDArray[np.float64]:
         """When so much is done."""
-        beyond = np.where(work < 0, work, np.maximum(0.0, work - self._work[-1]))
-        found: NDArray[np.float64] = np.interp(work, self._work, self._time) + beyond * self._cost
+        beyond = np.maximum(0.0, work - self._work[-1]) * self._cost
+        found: NDArray[np.float64] = np.interp(work, self._work, self._time) + beyond
         return found
 
 

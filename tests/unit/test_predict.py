@@ -1,0 +1,205 @@
+"""What other buckets, links and ranks make of a recorded step: exact, on steps that are laid out to the microsecond.
+
+A gradient of MIB elements is a MiB, and takes 1 ms on the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gloo_job import COPY_US, Host, case_of, ddp, lay_out
+from stepscope.audit.case import Case
+from stepscope.audit.recommend import recommend
+from stepscope.errors import InputError
+from stepscope.predict.caps import CapPredictor, bucket_caps
+from stepscope.predict.link import Wanted
+from stepscope.predict.result import Predicted
+from stepscope.predict.whatif import Question, predict
+from stepscope.replay.contended import Contended, slowdown
+
+MIB = 262_144
+"""Elements of float32."""
+US_AN_ELEMENT = 1000 / MIB
+
+
+def one_bucket(host: Host) -> None:
+    """12 gradients of a MiB, 2 ms apart, in one bucket: 12 ms on the wire after backward."""
+    host.forward(2000)
+    ddp(host, [MIB] * 12, [(12 * MIB, 11)], node_us=2000)
+    host.update(1000)
+
+
+def two_buckets(host: Host) -> None:
+    host.forward(2000)
+    ddp(host, [MIB] * 12, [(8 * MIB, 7), (4 * MIB, 11)], node_us=2000)
+    host.update(1000)
+
+
+def case(
+    folder: Path, program: Callable[[Host], None], *, ranks: int = 2, steps: int = 3, latency: float = 0
+) -> Case:
+    return case_of(
+        folder, lay_out(program, ranks=ranks, steps=steps, latency=latency, per_element=US_AN_ELEMENT)
+    )
+
+
+def asked(made: Case, *caps: float, **otherwise: Any) -> Predicted:
+    return predict(made, "runs/demo", Question(caps, **otherwise))
+
+
+def test_a_step_is_as_long_as_the_buckets_of_a_cap_would_make_it(tmp_path: Path) -> None:
+    """Backward ends at 26.24 ms, a bucket of n MiB is over n ms later; then a copy out and 1 ms of optimizer."""
+    made = CapPredictor(case(tmp_path, one_bucket)).predict([1, 2, 4, 12, 100])
+    assert [one.buckets for one in made] == [12, 6, 3, 1, 1]
+    assert [one.bucket_bytes[0] / 2**20 for one in made] == [1, 2, 4, 12, 12]
+    after_backward = (COPY_US + 1000) / 1e3
+    expected = [26.24 + tail + after_backward for tail in (1, 2, 4, 12, 12)]
+    assert [one.step_ms for one in made] == pytest.approx(expected, abs=0.01)
+    assert [one.floor_ms for one in made] == pytest.approx([1, 2, 4, 12, 12], abs=0.01)
+    assert [one.gain_ms for one in made] == pytest.approx([11, 10, 8, 0, 0], abs=0.01)
+    assert made[0].gain_ms_ci == pytest.approx((11, 11), abs=0.01)
+
+
+def test_the_recorded_cap_gives_the_recorded_step_back(tmp_path: Path) -> None:
+    made = CapPredictor(case(tmp_path, two_buckets)).predict([8])
+    assert made[0].bucket_bytes == [8 << 20, 4 << 20]
+    assert made[0].gain_ms == pytest.approx(0, abs=0.02)
+
+
+def test_no_cap_beats_the_best_schedule(tmp_path: Path) -> None:
+    made = asked(case(tmp_path, one_bucket, latency=300), 0.001, 1, 25)
+    assert all(one.step_ms >= made.best_schedule.step_ms for one in made.caps)
+    assert made.best_schedule.buckets == 12
+
+
+def test_the_largest_cap_that_brings_most_is_recommended(tmp_path: Path) -> None:
+    """11 ms by 1 MiB, 10 by 2: over nine tenths; 8 by 4 is not."""
+    made = asked(case(tmp_path, one_bucket), 1, 2, 4, 25)
+    assert made.recommended_mb == 2
+
+
+def test_nothing_is_recommended_where_no_cap_gains_anything(tmp_path: Path) -> None:
+    def already_good(host: Host) -> None:
+        host.forward(2000)
+        ddp(host, [MIB] * 12, [(MIB, place) for place in range(12)], node_us=2000)
+        host.update(1000)
+
+    good = case(tmp_path, already_good)
+    assert asked(good, 1, 2, 25).recommended_mb is None
+    assert recommend(good) is None
+
+
+def test_an_audit_recommends_what_predict_does(tmp_path: Path) -> None:
+    found = recommend(case(tmp_path, one_bucket))
+    assert found is not None
+    assert (found.bucket_cap_mb, found.buckets) == (2, 6)
+    assert found.gain_ms == pytest.approx(10, abs=0.01)
+
+
+def test_one_step_does_not_tell_a_gain_from_noise(tmp_path: Path) -> None:
+    alone = case(tmp_path, one_bucket, steps=1)
+    assert recommend(alone) is None
+    made = asked(alone, 1, 2)
+    assert made.recommended_mb is None
+    assert made.why == "one recorded step does not tell a gain from noise; record more of them"
+
+
+def test_more_ranks_pay_a_rings_latency_and_bytes(tmp_path: Path) -> None:
+    """Four ranks instead of two: 1.5 times the bytes on each link; 12 ms become 18, and the global batch doubles."""
+    made = asked(case(tmp_path, one_bucket), 100, world_size=4)
+    assert made.present.step_ms - made.recorded.step_ms == pytest.approx(6, abs=0.01)
+    assert made.caps[0].step_ms - made.recorded.step_ms == pytest.approx(6, abs=0.02)
+    assert made.global_batch_growth == 2
+    assert any("flat ring" in line for line in made.assumptions)
+
+
+def test_another_link_takes_the_place_of_the_recorded_one(tmp_path: Path) -> None:
+    """12 MiB at 12.582912 GB/s are 1 ms, and two hops of 500 us another."""
+    link = Wanted(gb_per_s=12.582912, latency_us=500)
+    made = asked(case(tmp_path, one_bucket), 100, link=link)
+    assert made.present.step_ms - made.recorded.step_ms == pytest.approx(2 - 12, abs=0.01)
+    assert made.link.source == "--bw and --latency"
+
+
+def test_buckets_of_one_size_tell_no_latency_and_the_answer_says_so(tmp_path: Path) -> None:
+    made = asked(case(tmp_path, two_buckets, latency=500), 1)
+    assert made.link.latency_us == 0
+    assert made.link.remarks == [
+        "buckets are too much alike in size to tell latency from bandwidth: none is assumed"
+    ]
+
+
+def test_a_micro_batch_more_takes_a_forward_and_a_backward(tmp_path: Path) -> None:
+    made = asked(case(tmp_path, one_bucket), 100, accumulate=3)
+    assert made.present.step_ms - made.recorded.step_ms == pytest.approx(2 * 26.24, abs=0.01)
+    assert made.global_batch_growth == 3
+
+
+@pytest.mark.parametrize(
+    ("stage", "change"),
+    [
+        pytest.param(0, 0.0, id="plain"),
+        pytest.param(1, 6.0 - 0.5, id="gather after a step that is halved"),
+        pytest.param(2, 6.0 - 0.5 - 6.0, id="and half the reduction"),
+        pytest.param(3, 6.0 - 2.0 - 0.5, id="gather beyond forward"),
+    ],
+)
+def test_a_zero_stage_moves_what_the_stage_moves(tmp_path: Path, stage: int, change: float) -> None:
+    """12 MiB on two ranks: an all-reduce of 12 ms, a gather of 6; 2 ms of forward, 1 ms of optimizer."""
+    made = asked(case(tmp_path, one_bucket), 100, zero=stage)
+    assert made.present.step_ms - made.recorded.step_ms == pytest.approx(change, abs=0.01)
+
+
+def test_compute_is_slower_where_the_transfers_now_are(tmp_path: Path) -> None:
+    """Nodes of 1 ms that took 1.5 beside a transfer, copies that took no longer: of one bucket at the end none is beside it."""
+
+    def slowed(host: Host) -> None:
+        host.forward(2000)
+        numbers = []
+        for place in range(12):
+            host.node(1000 if place < 6 else 1500)
+            host.gradient(
+                MIB,
+                hook=(lambda: numbers.append(host.launch("all_reduce", 6 * MIB)))
+                if place in (5, 11)
+                else None,
+            )
+        for number in numbers:
+            host.wait(number)
+            host.copy_out(6 * MIB)
+        host.update(1000)
+
+    traces = lay_out(slowed, steps=3, per_element=10_000 / (6 * MIB))
+    made = case_of(tmp_path, traces)
+    assert slowdown(zip(made.recordings, made.timelines, strict=True)) == pytest.approx(1.49, abs=0.001)
+    apart = CapPredictor(made).predict([100])[0]
+    first = 2 + 6 * 1.02
+    backward = first + 6 * 1.52 / 1.49
+    assert apart.gain_ms == pytest.approx(first + 10 + 10 - (backward + 20), abs=0.02)
+
+
+def test_a_recording_that_is_replayed_as_it_was_is_as_long_as_it_was(tmp_path: Path) -> None:
+    made = case(tmp_path, two_buckets)
+    for graph in made.graphs.values():
+        ends = {one.index: one.step.backward_end for one in made.rank_steps() if one.number == graph.step}
+        for factor in (1.0, 1.7):
+            assert Contended(graph, factor, ends).pace() == pytest.approx(graph.pace(), abs=10)
+
+
+def test_caps_that_are_none_and_runs_without_ddp_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"a bucket cap of 0 MiB is impossible; give sizes above 0"):
+        bucket_caps(tmp_path, [1, 0])
+    with pytest.raises(InputError, match="one rank reduces nothing"):
+        asked(case(tmp_path, one_bucket), 1, world_size=1)
+
+    def without_ddp(host: Host) -> None:
+        host.forward(2000)
+        host.node(2000)
+        host.update(1000)
+
+    with pytest.raises(InputError, match="predict needs a run of DDP on two ranks or more"):
+        asked(case(tmp_path, without_ddp), 1)
