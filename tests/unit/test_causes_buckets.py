@@ -333,7 +333,7 @@ def test_warm_up_steps_are_a_finding_only_where_there_are_no_others(tmp_path: Pa
 
 def test_static_graphs_second_step_alone_is_warm_up_where_the_run_says_so(tmp_path: Path) -> None:
     """Nothing in the trace tells it from a job with one bucket."""
-    static = {"ddp": [{"static_graph": True}]}
+    static = {"ddp": [{"static_graph": True, "in_ready_order": False}]}
     traces = renumbered(lay_out(one_bucket, per_element=US_AN_ELEMENT), 5, 1)
     recordings = case_of(tmp_path, traces).recordings
     told, untold = (device_cases.case_of(recordings, run) for run in (static, None))
