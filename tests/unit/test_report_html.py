@@ -17,7 +17,7 @@ from stepscope.cli.main import main
 from stepscope.cli.reports import report_for
 from stepscope_reports.html import render
 from stepscope_reports.html.page import embedded
-from stepscope_reports.html.timeline import MOST_ITEMS, timeline
+from stepscope_reports.html.timeline import MOST_BYTES, timeline
 
 
 @pytest.mark.parametrize("package", ["jinja2", "altair", "vl_convert"])
@@ -75,15 +75,17 @@ def test_a_name_that_is_no_unicode_text_does_not_stop_the_page() -> None:
     assert b"nccl\xef\xbf\xbd" in stream.getvalue() or b"nccl\\ufffd" in stream.getvalue()
 
 
-def test_steps_that_would_make_the_page_too_large_are_left_out_but_never_all() -> None:
-    drawn = timeline(html_audits.large(ranks=8, steps=3))
+def test_three_steps_of_eight_ranks_and_200_layers_are_all_there() -> None:
+    drawn = timeline(html_audits.large(ranks=8, steps=3, layers=200))
     assert drawn is not None
-    assert drawn["left_out"] == 3 - len(drawn["steps"])
-    few = timeline(html_audits.large(ranks=2, steps=12, layers=400))
-    assert few is not None
-    items = sum(len(view["collectives"]["index"]) for view in few["views"])
-    assert 0 < items <= MOST_ITEMS
-    assert few["left_out"] == 12 - len(few["steps"]) > 0
+    assert (len(drawn["steps"]), len(drawn["views"]), drawn["left_out"]) == (3, 24, 0)
+
+
+def test_steps_that_would_make_the_page_too_large_are_left_out_but_never_all() -> None:
+    drawn = timeline(html_audits.large(ranks=2, steps=30, layers=400))
+    assert drawn is not None
+    assert 0.5 * MOST_BYTES < len(embedded(drawn)) < 1.2 * MOST_BYTES
+    assert drawn["left_out"] == 30 - len(drawn["steps"]) > 0
 
 
 def test_each_rank_is_on_its_own_axis_where_clocks_cannot_be_those_of_one_step() -> None:

@@ -15,8 +15,10 @@ from stepscope.units import size
 from stepscope_reports import figures
 from stepscope_reports.plain import clean
 
-MOST_ITEMS = 12_000
-"""Spans and collectives in a page, which is some 2 MB of it; steps beyond that are left out, and the page says so."""
+MOST_BYTES = 2_000_000
+"""Of the timeline in a page, as far as can be told beforehand; steps beyond that are left out, and the page says so."""
+
+_BYTES_OF_A_COLLECTIVE, _BYTES_OF_A_SPAN = 130, 24
 
 _FACTS = (
     "bytes",
@@ -67,10 +69,11 @@ class _Drawable:
         self.shift = step.start_ms
 
     @property
-    def items(self) -> int:
-        """How much there is to draw."""
+    def bytes(self) -> int:
+        """About how much of the page it takes."""
         lanes = self.step.timeline
-        return len(self.collectives) + (sum(len(getattr(lanes, name)) for name in _LANES) if lanes else 0)
+        spans = sum(len(getattr(lanes, name)) for name in _LANES) if lanes else 0
+        return len(self.collectives) * _BYTES_OF_A_COLLECTIVE + spans * _BYTES_OF_A_SPAN
 
 
 def _drawable(audit: Audit) -> list[_Drawable]:
@@ -113,12 +116,12 @@ def _lay_together(audit: Audit, views: Sequence[_Drawable]) -> None:
 def _chosen(audit: Audit, drawable: Sequence[_Drawable]) -> list[int]:
     """The steps to draw, in order: the typical one first, then the longest, then the others as far as there is room."""
     length: dict[int, float] = defaultdict(float)
-    items: dict[int, int] = defaultdict(int)
+    needed: dict[int, int] = defaultdict(int)
     left_out = set()
     for view in drawable:
         number = view.step.step
         length[number] = max(length[number], view.step.wall_ms)
-        items[number] += view.items
+        needed[number] += view.bytes
         if not view.step.valid:
             left_out.add(number)
     typical = figures.typical_step(audit)
@@ -126,13 +129,15 @@ def _chosen(audit: Audit, drawable: Sequence[_Drawable]) -> list[int]:
     longest = max(
         (number for number in length if number not in left_out), key=length.__getitem__, default=None
     )
-    order = sorted(items, key=lambda number: (number != first, number != longest, number in left_out, number))
+    order = sorted(
+        needed, key=lambda number: (number != first, number != longest, number in left_out, number)
+    )
     chosen: list[int] = []
-    room = MOST_ITEMS
+    room = MOST_BYTES
     for number in order:
-        if not chosen or items[number] <= room:
+        if not chosen or needed[number] <= room:
             chosen.append(number)
-            room -= items[number]
+            room -= needed[number]
     return sorted(chosen)
 
 
