@@ -1,15 +1,21 @@
 """The process that is torchrun: launches the ranks of this node, and tells the launcher how that went in a small file.
 
-Run as `python -P -m stepscope.capture.agent JOB STATUS`: JOB holds torchrun's parsed arguments, STATUS gets a LaunchStatus.
+Run as `python -P -m stepscope.capture.agent JOB STATUS LAUNCHER`: JOB holds torchrun's parsed arguments, STATUS gets a
+LaunchStatus, LAUNCHER is the process that this one ends with.
 """
 
 from __future__ import annotations
 
+# ruff: noqa: E402  # torch takes seconds to import, in which the launcher may be killed
+import sys
+
+from stepscope.capture.orphans import die_with_launcher
+
+die_with_launcher(int(sys.argv[3]))
+
 import argparse
 import logging
 import os
-import signal
-import sys
 from pathlib import Path
 
 import msgspec
@@ -19,15 +25,17 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import RendezvousError
 
 from stepscope.capture.launch import CPP_LOG_LEVEL, LaunchStatus, RankFailure
-from stepscope.capture.orphans import die_with_parent
+from stepscope.capture.orphans import adopt_orphans, end_below
 
 
 def main(job: Path, status: Path) -> int:
     """Run torchrun in this process; 0 when all ranks ended well."""
-    die_with_parent(signal.SIGTERM)
+    adopt_orphans()
     _restore_log_level()
     logging.disable(logging.CRITICAL)  # what went wrong, the launcher says in one line
     outcome = _launch(argparse.Namespace(**msgspec.json.decode(job.read_bytes())))
+    if outcome.kind != "done":
+        end_below(os.getpid())  # what a rank started in the background and could not end itself
     status.write_bytes(msgspec.json.encode(outcome))
     return 0 if outcome.kind == "done" else 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -17,11 +18,13 @@ import msgspec
 
 from stepscope.capture import config as capture_config
 from stepscope.capture.config import CaptureConfig
+from stepscope.capture.orphans import end_below
 from stepscope.capture.place import Fabric, inside, variables
 
 POLL_SECONDS = 0.2
 KINETO_SILENT = "6"
 """Above all of its levels, see ILoggerObserver.h in pytorch/kineto."""
+AGENT = ("-P", "-m", "stepscope.capture.agent")
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -98,13 +101,8 @@ def start(
         job.write_bytes(msgspec.json.encode(ours))
         with inside(fabric):
             child = subprocess.Popen(
-                [sys.executable, "-P", "-m", "stepscope.capture.agent", str(job), str(status)],
-                env={
-                    **environment,
-                    **variables(fabric),
-                    CPP_LOG_LEVEL.saved: environment.get(CPP_LOG_LEVEL.name, ""),
-                    CPP_LOG_LEVEL.name: "FATAL",
-                },
+                [sys.executable, *AGENT, str(job), str(status), str(os.getpid())],
+                env={**_quiet(environment), **variables(fabric)},
                 stdout=stdout,
                 stderr=stderr,
                 process_group=0,  # a Ctrl-C reaches the ranks once, through us, not twice
@@ -120,15 +118,27 @@ def start(
         return LaunchStatus(kind="error", message=f"it ended with exit code {child.returncode}")
 
 
+def _quiet(environment: Mapping[str, str]) -> dict[str, str]:
+    """torchrun's own environment: its C++ log is off, and what the user had set waits for the ranks."""
+    before = environment.get(CPP_LOG_LEVEL.name, "")
+    return {**environment, CPP_LOG_LEVEL.saved: before, CPP_LOG_LEVEL.name: "FATAL"}
+
+
 @contextmanager
 def _ending(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Leaves no process behind, however the block ends; killed, torchrun takes its ranks with it: see orphans.py."""
+    """Leaves no process behind, however the block ends."""
     try:
         yield
     finally:
         if child.poll() is None:
-            child.kill()
+            _kill(child)
         child.wait()
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    """End torchrun, its ranks, and whatever these have started."""
+    end_below(child.pid, grace_seconds=0)
+    child.kill()
 
 
 @contextmanager
@@ -138,7 +148,10 @@ def _forwarding(child: subprocess.Popen[bytes]) -> Iterator[list[signal.Signals]
 
     def forward(number: int, _frame: FrameType | None) -> None:
         # torchrun, told once, ends its ranks and waits for them
-        child.send_signal(signal.SIGKILL if forwarded else number)
+        if forwarded:
+            _kill(child)
+        else:
+            child.send_signal(number)
         forwarded.append(signal.Signals(number))
 
     before = {number: signal.signal(number, forward) for number in FORWARDED}

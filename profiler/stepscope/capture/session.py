@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import os
@@ -95,6 +96,8 @@ class Session:
         try:
             self._active.export_chrome_trace(str(plain))
             self._profile = None  # the events of a recording fill memory that the script may need
+            if not _ends_well(plain):  # on a full disk torch writes what fits and says nothing
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             with plain.open("rb") as source, gzip_ng.open(packed, "wb", compresslevel=COMPRESSION) as target:
                 if self.unfinished is None:
                     shutil.copyfileobj(source, target, 1 << 20)
@@ -176,6 +179,13 @@ class OtherProfilers:
         """A torch.profiler that waits or is done marks the script's steps all the same: they would cut ours in two."""
         if not self._active and annotation.name.startswith(STEP_ANNOTATION.format(step="")):
             annotation.name = f"the script's {annotation.name}"
+
+
+def _ends_well(file: Path) -> bool:
+    """Whether a JSON object has its last bracket."""
+    with file.open("rb") as stream:
+        stream.seek(max(0, file.stat().st_size - 64))
+        return stream.read().rstrip().endswith(b"}")
 
 
 def _distributed_info() -> dict[str, object]:
