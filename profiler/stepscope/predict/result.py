@@ -80,7 +80,7 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Predicted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All that `stepscope predict` says."""
 
-    schema: str = SCHEMA
+    schema: str
     stepscope: str
     recorded: Recorded
     what_if: WhatIf

@@ -62,6 +62,7 @@ def predict(case: Case, run: str, question: Question) -> result.Predicted:
     recommended, why = recommend(present, caps)
     growth = ranks * (question.accumulate or about.accumulate) / (about.ranks * about.accumulate)
     return result.Predicted(
+        schema=result.SCHEMA,
         stepscope=version("stepscope"),
         recorded=about.plain(run, predictor, caps),
         what_if=result.WhatIf(
