@@ -9,7 +9,8 @@ Steps with and without reduction alternate in each run (`replay_training.py`), s
 both. For each step with it, the replay says what it would have been with the gradients' transfers at zero time (METRICS
 section 6); it is compared with the mean of the steps before and after it, whose reduction was off. The replay keeps every
 operator as long as it was beside the transfers, so what is left is contention, which the audit states apart: it is taken out as
-`stepscope.replay.contention` finds it. At 100 Mbit/s the transfers take longer than backward and little of the processors' time.
+the operators' time less their time in those same steps. Beside it stands what `stepscope.replay.contention` tells without being
+told which steps these are. At 100 Mbit/s the transfers take longer than backward and little of the processors' time.
 The interval is that of the runs' medians.
 """
 
@@ -26,6 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from stepscope import intervals
 from stepscope.ranks.pairing import Pairing, pair
 from stepscope.replay.change import Change
 from stepscope.replay.contention import contention
@@ -37,14 +39,14 @@ from stepscope.trace.reader import read
 from stepscope.trace.recording import Recording
 
 _SCRIPT = Path(__file__).with_name("replay_training.py")
-_HEADINGS = ("steps", "with", "replayed", "off", "contention", "compared")
+_HEADINGS = ("steps", "with", "replayed", "off", "contention", "told", "compared")
 
 
 class Step(NamedTuple):
     """A step that reduced, the mean over ranks in ms.
 
     again: by a replay that changes nothing; zero: by one with transfers at zero; off: the steps beside it, which did not
-    reduce; lost: what its compute lost to the transfers.
+    reduce; lost: how much longer its operators took than in those; told: what contention it has in an audit.
     """
 
     reducing: float
@@ -52,6 +54,7 @@ class Step(NamedTuple):
     zero: float
     off: float
     lost: float
+    told: float
 
     @property
     def error(self) -> float:
@@ -118,16 +121,16 @@ def _measure(run: Path) -> Run:
     recordings = [classify(read(file)) for file in sorted(run.glob("*.pt.trace.json.gz"))]
     pairing, numbers = pair(recordings), [window.number for window in recordings[0].steps.windows]
     found = [contention(recording, Timeline(recording.trace)) for recording in recordings]
-    lost = [one.by_step(numbers) if one else dict.fromkeys(numbers, 0.0) for one in found]
+    told = [one.by_step(numbers) if one else dict.fromkeys(numbers, 0.0) for one in found]
     steps = [
-        _step(recordings, pairing, number, [of_rank[number] for of_rank in lost])
+        _step(recordings, pairing, number, [of_rank[number] for of_rank in told])
         for number in numbers[1:-1]
         if _gradients(recordings, number) and not _gradients(recordings, number + 1)
     ]
     return Run(steps, sum(one.compared for one in found if one) / len(found))
 
 
-def _step(recordings: Sequence[Recording], pairing: Pairing, number: int, lost: Sequence[float]) -> Step:
+def _step(recordings: Sequence[Recording], pairing: Pairing, number: int, told: Sequence[float]) -> Step:
     graph = build(recordings, pairing, number)
     assert graph is not None
     free = Change(transfers=dict.fromkeys(_gradients(recordings, number), 0.0))
@@ -137,13 +140,28 @@ def _step(recordings: Sequence[Recording], pairing: Pairing, number: int, lost: 
         for window in recording.steps.windows
         if abs(window.number - number) == 1
     ]
+    off_operators = [time for near in (number - 1, number + 1) for time in _operators(recordings, near)]
     return Step(
         reducing=_mean(graph.measured.values()),
         again=_mean(graph.replay().wall.values()),
         zero=_mean(graph.replay(free).wall.values()),
         off=_mean(beside),
-        lost=_mean(lost),
+        lost=_mean(_operators(recordings, number)) - _mean(off_operators),
+        told=_mean(told),
     )
+
+
+def _operators(recordings: Sequence[Recording], step: int) -> list[int]:
+    """The time in operators that compute or launch a collective: by recording, in ns."""
+    found = []
+    for recording in recordings:
+        work = recording.compute.where(recording.compute.step == step)
+        events, launching = recording.trace.events, Timeline(recording.trace).communications
+        launching = launching[recording.steps.of(events.start[launching]) == step]
+        start = np.concatenate((work.start, events.start[launching]))
+        end = np.concatenate((work.end, events.end[launching]))
+        found.append(intervals.total(intervals.union(start, end)))
+    return found
 
 
 def _gradients(recordings: Sequence[Recording], step: int) -> list[tuple[int, int]]:
@@ -162,7 +180,7 @@ def _mean(times: Iterable[float]) -> float:
 def _row(name: str, runs: Sequence[Run]) -> str:
     """Medians over all steps; of several runs, the errors are medians of the runs' medians."""
     steps = [step for run in runs for step in run.steps]
-    columns = ([getattr(step, one) for step in steps] for one in ("reducing", "zero", "off", "lost"))
+    columns = ([getattr(step, one) for step in steps] for one in ("reducing", "zero", "off", "lost", "told"))
     figures = " ".join(f"{median(values):10.1f}" for values in columns)
     compared = sum(run.compared for run in runs) / len(runs)
     errors = [[getattr(step, one) for step in steps] for one in ("error", "error_apart")]

@@ -9,7 +9,6 @@ from stepscope.replay.contention import Contention, contention
 from stepscope.stats import bootstrap_interval, median
 from stepscope.units import ns_to_ms
 
-
 _MOST_OF_IT = 0.5
 """Of less than this share of the compute beside collectives nothing is said of the rest: on a CPU nearly all of backward's
 operators run beside transfers in every step."""
@@ -31,7 +30,8 @@ def contentions(case: Case) -> dict[int, Contention]:
     """By recording, its contention, where enough of its compute ran both beside collectives and without."""
 
     def measured() -> dict[int, Contention]:
-        found = {k: contention(one, case.timelines[k]) for k, one in enumerate(case.recordings)}
+        steps = {one.number for one in case.rank_steps()}
+        found = {k: contention(one, case.timelines[k], steps) for k, one in enumerate(case.recordings)}
         return {k: one for k, one in found.items() if one is not None}
 
     return case.shared("contention", measured)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -29,6 +29,14 @@ class RankStep:
     recording: Recording
     basis: Basis
     step: MeasuredStep
+    _kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def kept(self, what: str, make: Callable[[], _T]) -> _T:
+        """Something that several detectors need of this step, made by the first of them that asks for it."""
+        if what not in self._kept:
+            self._kept[what] = make()
+        found: _T = self._kept[what]
+        return found
 
     @property
     def number(self) -> int:
@@ -77,12 +85,17 @@ class Case:
         found: _T = self._shared[what]
         return found
 
-    def rank_steps(self) -> Iterator[RankStep]:
+    def rank_steps(self) -> Sequence[RankStep]:
         """Every valid step of every recording."""
-        for index, (basis, steps) in enumerate(self.parts):
-            for step in steps:
-                if step.window.number not in basis.invalid:
-                    yield RankStep(index, basis.recording, basis, step)
+        return self.shared("rank steps", self._rank_steps)
+
+    def _rank_steps(self) -> list[RankStep]:
+        return [
+            RankStep(index, basis.recording, basis, step)
+            for index, (basis, steps) in enumerate(self.parts)
+            for step in steps
+            if step.window.number not in basis.invalid
+        ]
 
     def price(self, change_of: Callable[[StepGraph], Change | None]) -> Price | None:
         """What it costs that something is as it is and not as `change_of` makes it; None where no step can tell.

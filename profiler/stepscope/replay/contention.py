@@ -50,9 +50,16 @@ class Contention:
         return {step: float(self.lost[self.step == step].sum()) for step in steps}
 
 
-def contention(recording: Recording, timeline: Timeline) -> Contention | None:
-    """What a recording's compute lost to collectives beside it; None where none of it ran both with and without one."""
+def contention(
+    recording: Recording, timeline: Timeline, steps: Collection[int] | None = None
+) -> Contention | None:
+    """What a recording's compute lost to collectives beside it; None where none of it ran both with and without one.
+
+    steps: the only ones that are looked at, if given.
+    """
     rows, lane, step = _compute(recording, timeline)
+    if steps is not None:
+        rows, lane, step = (column[np.isin(step, list(steps))] for column in (rows, lane, step))
     events, ops = timeline.events, recording.collectives
     took = events.duration[rows]
     start, end = (np.array([getattr(op, side) for op in ops], dtype=np.int64) for side in ("start", "end"))
@@ -119,8 +126,13 @@ def _surroundings(name: NDArray[np.int32], lane: Column) -> NDArray[np.int64]:
 
 
 def _numbered(kinds: NDArray[Any]) -> Column:
-    """One number per activity, equal for those of one kind."""
-    return np.unique(kinds, axis=0, return_inverse=True)[1].ravel()
+    """One number per activity, equal for those of one kind; kinds of several columns are folded into one, column by column."""
+    columns = kinds.reshape(len(kinds), -1).T
+    number = np.zeros(len(kinds), dtype=np.int64)
+    for column in columns:
+        own = np.unique(column, return_inverse=True)[1]
+        number = np.unique(number * (int(own.max(initial=0)) + 1) + own, return_inverse=True)[1]
+    return number
 
 
 def _usual(kind: Column, took: Column, alone: NDArray[np.bool_]) -> NDArray[np.float64]:

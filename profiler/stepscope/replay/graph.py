@@ -88,25 +88,31 @@ class StepGraph:
         than the device does.
         """
         if change != NOTHING:
-            return self._pace_of(Repeated(self._with(change)))
+            changed = Repeated(self._with(change))
+            return self._pace_of(changed, self._at(changed.solve()))
         if not self._pace:
-            self._pace.update(self._pace_of(Repeated(self.network)))
+            measured = self._at(self.network.time.astype(np.float64))
+            self._pace.update(self._pace_of(Repeated(self.network), measured))
         return self._pace
 
-    def _pace_of(self, step: Repeated) -> dict[int, float]:
-        behind = self._behind()
-        before = self._at(step.solve())
-        taken = before.wall
+    def _pace_of(self, step: Repeated, before: Replayed) -> dict[int, float]:
+        """before: the step on a device that is as far behind as it was measured."""
+        behind, taken = self._behind(), before.wall
+        late = {index: max(0.0, time) for index, time in behind.items()}
         for _ in range(_STEADY):
+            left = {index: before.drained[index] - before.wall[index] for index in behind}
+            if all(abs(max(0.0, left[index]) - late[index]) < _SAME for index in behind):
+                break
             earlier = np.zeros(len(self.shifts))
-            for index, late in behind.items():
-                earlier[index] = late - (before.drained[index] - before.wall[index])
+            for index, time in behind.items():
+                earlier[index] = time - left[index]
             after = self._at(step.solve(earlier))
             again = {
                 index: before.wall[index] + after.drained[index] - before.drained[index]
                 for index in after.wall
             }
             steady = all(abs(again[index] - taken[index]) < _SAME for index in taken)
+            late = {index: max(0.0, left[index]) for index in behind}
             before, taken = after, again
             if steady:
                 break

@@ -84,15 +84,15 @@ class Round:
 
 def rounds(one: RankStep) -> list[Round]:
     """The backward passes of a rank's step, in order; forward's compute between two tells them apart."""
+    return one.kept("rounds", lambda: _rounds(one))
+
+
+def _rounds(one: RankStep) -> list[Round]:
     starts = _starts(one)
     if not len(starts):
         return []
     ops = sorted(
-        (
-            op
-            for op in one.recording.collectives
-            if op.step == one.number and op.gradient and op.launch != NO_TIME
-        ),
+        (op for op in one.basis.ops_of.get(one.number, ()) if op.gradient and op.launch != NO_TIME),
         key=lambda op: op.launch,
     )
     arrived = _gradients(one)
