@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gloo_job import LAUNCH_US, Host, case_of, ddp, lay_out
+from gloo_job import Host, case_of, ddp, lay_out
 from stepscope.audit.case import Case, Price
 from stepscope.audit.causes import (
     extra_collectives,
@@ -158,7 +158,7 @@ def test_a_rank_that_is_slow_where_nobody_waits_for_it_costs_nothing(tmp_path: P
 
 
 def test_buffers_broadcast_in_forward_cost_their_transfer(tmp_path: Path) -> None:
-    """4 MiB take 4 ms with nothing beside them, of which the launch is not saved."""
+    """4 MiB take 4 ms with nothing beside them, and the call that launched them goes too."""
 
     def program(host: Host) -> None:
         host.forward(2000, inside=lambda host: host.collective("broadcast", 4 * MIB))
@@ -166,7 +166,7 @@ def test_buffers_broadcast_in_forward_cost_their_transfer(tmp_path: Path) -> Non
         host.update(1000)
 
     found = one(forward_collectives.detect(case(tmp_path, program)))
-    assert found.cost_ms == pytest.approx(4.0 - LAUNCH_US / 1e3, abs=1e-3)
+    assert found.cost_ms == pytest.approx(4.0, abs=1e-3)
     assert found.fix.startswith("DistributedDataParallel(..., broadcast_buffers=False)")
     assert (
         found.evidence[0]
@@ -218,10 +218,10 @@ def metrics(host: Host) -> None:
 
 
 def test_metrics_reduced_in_every_step_cost_what_they_take(tmp_path: Path) -> None:
-    """Eight of 200 us latency each, which the launch overlaps with for 5 us."""
+    """Eight of 200 us latency each; the calls go with them."""
     traces = lay_out(metrics, steps=3, latency=200, per_element=US_AN_ELEMENT)
     found = one(extra_collectives.detect(case_of(tmp_path, traces)))
-    assert found.cost_ms == pytest.approx(8 * (0.2 + 64 * US_AN_ELEMENT / 1e3 - LAUNCH_US / 1e3), abs=2e-3)
+    assert found.cost_ms == pytest.approx(8 * (0.2 + 64 * US_AN_ELEMENT / 1e3), abs=2e-3)
     assert found.evidence[0].startswith("8 a step: all_reduce (metric), 2.0 KiB in all")
 
 
@@ -260,7 +260,7 @@ def test_parameters_that_zero_1_sends_cost_their_transfer(tmp_path: Path) -> Non
         host.update(1000, inside=send)
 
     found = one(zero1_parameter_broadcast.detect(case(tmp_path, program)))
-    assert found.cost_ms == pytest.approx(4 * (1.0 - LAUNCH_US / 1e3), abs=1e-3)
+    assert found.cost_ms == pytest.approx(4.0, abs=1e-3)
     assert found.evidence == [
         "4 a step: broadcast (parameter), 4.0 MiB in all; they last 4.0 ms, waiting included",
         "launched within Optimizer.step, which waits for them",
