@@ -83,12 +83,10 @@ def record(run: Run, folder: Path, fabric: str) -> None:
 
 
 def audit_again(folder: Path) -> None:
-    """Audit a recording, if it is there."""
+    """Audit a recording, if it is there, into its own folder."""
     if (folder / AUDIT).exists():
         command = [sys.executable, "-m", "stepscope", "audit", str(folder), "--force"]
-        subprocess.run(
-            [*command, "--json", str(folder / AUDIT)], check=True, stdout=subprocess.DEVNULL, timeout=300
-        )
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=300)
 
 
 def study_of(judged: Sequence[Pair], args: argparse.Namespace) -> dict[str, Any]:
