@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from build_trace import TraceBuilder
 from stepscope.trace import host
 from stepscope.trace.frames import is_scripts
 from stepscope.trace.reader import read
@@ -72,3 +73,30 @@ def test_a_real_recording_says_which_function_read_a_value(tmp_path: Path) -> No
         assert name is not None
         callers.append(trace.names[name])
     assert callers == ["train.py(7): log_loss", "train.py(11): step"]
+
+
+def test_the_scripts_python_functions_are_kept_apart_from_the_events(tmp_path: Path) -> None:
+    builder = TraceBuilder(rank=0)
+    builder.span("python_function", "train.py(3): step", 90, 50)
+    for others in (
+        "torch/nn/modules/module.py(1780): _wrapped_call_impl",
+        "threading.py(1002): _bootstrap",
+        "/usr/lib/python3.11/contextlib.py(78): inner",
+        "/venv/lib/python3.11/site-packages/torch/utils/_contextlib.py(115): decorate_context",
+        "/home/me/src/stepscope/capture/hooks.py(12): after_step",
+        "<built-in method item of Tensor object at 0x7f0000000000>",
+        "nn.Module: Linear_0",
+    ):
+        builder.span("python_function", others, 95, 40)
+    builder.span("python_function", "/venv/lib/python3.11/site-packages/lightning/loop.py(7): run", 96, 30)
+    builder.span("cpu_op", "aten::item", 100, 5)
+    trace = read(builder.write(tmp_path / "rank0.json"))
+    assert [trace.names[name] for name in trace.events.name] == ["aten::item"]
+    thread = int(trace.events.thread[0])
+    called_in = [trace.frames.innermost(thread, 0, end) for end in (5_000, 35_000, 50_000)]
+    assert [name if name is None else trace.names[name] for name in called_in] == [
+        "/venv/lib/python3.11/site-packages/lightning/loop.py(7): run",
+        "train.py(3): step",
+        None,
+    ]
+    assert (int(trace.frames.start[0]), int(trace.frames.end[0])) == (-10_000, 40_000)
