@@ -48,6 +48,8 @@ def _answer(audit: Audit) -> Iterable[str]:
     yield from ("", escaped(meaning[:1].upper() + meaning[1:]))
     if verdict.next_step:
         yield from ("", f"**What to do:** {escaped(verdict.next_step)}{_gain(audit, verdict.next_step)}")
+    if audit.recommendation is not None:
+        yield from ("", f"**Bucket size:** {escaped(tables.recommended(audit.recommendation))}")
     yield from table(("average counted step", "ms", "<"), _figures(audit))
     yield from table(("found", "ms a step", "of the step", "<what to do"), _findings(audit))
     yield from _more(len(audit.findings) - MANY_FINDINGS)

@@ -7,8 +7,8 @@ from pathlib import PurePath
 
 from rich.text import Text
 
-from stepscope.audit.result import Audit, Bucket, Rank, Step, Warning
-from stepscope.units import decimals, percent, plural, size
+from stepscope.audit.result import Audit, Bucket, Rank, Recommendation, Step, Warning
+from stepscope.units import decimals, milliseconds, percent, plural, size
 from stepscope_reports import figures
 from stepscope_reports.plain import clean, common_folder, paragraph, shorten, table
 
@@ -258,3 +258,13 @@ def _named(sources: Sequence[str]) -> str:
 
 def _more(count: int, noun: str) -> list[Text]:
     return [Text(f"and {plural(count, noun)} more; audit.json has all", "dim")] if count > 0 else []
+
+
+def recommended(one: Recommendation) -> str:
+    """The bucket size that is predicted to help, in a sentence."""
+    low, high = one.gain_ms_ci
+    return (
+        f"bucket_cap_mb={one.bucket_cap_mb:g} is predicted to make a step {milliseconds(one.gain_ms)} shorter (95 % interval "
+        f"{milliseconds(low)} to {milliseconds(high)}), {milliseconds(one.step_ms)} in {plural(one.buckets, 'bucket')}; "
+        "`stepscope predict` has the other sizes, `stepscope sweep` measures them"
+    )

@@ -11,7 +11,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
-from stepscope.audit.result import Audit, Finding, Rank, Recommendation, Verdict
+from stepscope.audit.result import Audit, Finding, Rank, Verdict
 from stepscope.units import milliseconds, percent, plural
 from stepscope_reports import figures, lanes, tables
 from stepscope_reports.plain import clean, common_folder, paragraph, shorten
@@ -60,7 +60,7 @@ def _lines(audit: Audit, width: int, glyphs: lanes.Glyphs) -> Iterable[Text]:
         yield from _section(_title(finding), _finding(finding, inner))
     yield from _section("Warnings", tables.warnings(audit.warnings, inner))
     if audit.recommendation is not None:
-        yield from _section("Bucket size", paragraph(_recommended(audit.recommendation), inner))
+        yield from _section("Bucket size", paragraph(tables.recommended(audit.recommendation), inner))
     if audit.verdict.next_step:
         yield from _section("Next", paragraph(audit.verdict.next_step, inner))
 
@@ -153,15 +153,6 @@ def _picture(audit: Audit, width: int, glyphs: lanes.Glyphs) -> Iterable[Text]:
 def _title(finding: Finding) -> str:
     cost = f", {milliseconds(finding.cost_ms)} a step" if finding.cost_ms is not None else ""
     return f"Finding: {clean(finding.cause)} ({clean(finding.severity)}{cost})"
-
-
-def _recommended(one: Recommendation) -> str:
-    low, high = one.gain_ms_ci
-    return (
-        f"bucket_cap_mb={one.bucket_cap_mb:g} is predicted to make a step {milliseconds(one.gain_ms)} shorter (95 % interval "
-        f"{milliseconds(low)} to {milliseconds(high)}), {milliseconds(one.step_ms)} in {plural(one.buckets, 'bucket')}; "
-        "`stepscope predict` has the other sizes, `stepscope sweep` measures them"
-    )
 
 
 def _finding(finding: Finding, width: int) -> list[Text]:

@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
 import sample_audits
-from stepscope.audit.result import Audit, Warning
+from stepscope.audit.result import Audit, Recommendation, Warning
 from stepscope_reports.markdown import LIMIT_BYTES, render
 from stepscope_reports.markup import escaped, folded
 
@@ -199,3 +199,10 @@ def test_what_was_not_measured_is_left_out() -> None:
     assert text.startswith("**no communication: no collective was recorded**\n\nOverlap is not applicable.\n")
     assert "|" not in text.split("<details>")[0]
     assert "nan" not in text.lower()
+
+
+def test_the_bucket_size_that_is_predicted_to_help_is_part_of_the_answer() -> None:
+    one = Recommendation(bucket_cap_mb=5, buckets=7, step_ms=346.4, gain_ms=7.94, gain_ms_ci=(5.69, 9.45))
+    answer, _ = text_of(replace(with_findings(), recommendation=one)).split("<details>", maxsplit=1)
+    assert "**Bucket size:** bucket\\_cap\\_mb=5 is predicted to make a step 7.94 ms shorter" in answer
+    assert "(95 % interval 5.69 ms to 9.45 ms), 346.4 ms in 7 buckets" in answer
