@@ -127,7 +127,7 @@ def _surroundings(name: NDArray[np.int32], lane: Column) -> NDArray[np.int64]:
 
 def _numbered(kinds: NDArray[Any]) -> Column:
     """One number per activity, equal for those of one kind; kinds of several columns are folded into one, column by column."""
-    columns = kinds.reshape(len(kinds), -1).T
+    columns = kinds.T if kinds.ndim > 1 else [kinds]
     number = np.zeros(len(kinds), dtype=np.int64)
     for column in columns:
         own = np.unique(column, return_inverse=True)[1]
