@@ -141,7 +141,10 @@ MISTAKES = {
         " (see `stepscope audit --help`)",
     ),
     "option": (["x", "--jsn", "-"], "unrecognized arguments: --jsn - (see `stepscope audit --help`)"),
-    "report": (["x", "--report", "pdf"], "no report 'pdf'; there are json, terminal"),
+    "report": (
+        ["x", "--report", "pdf"],
+        "no report 'pdf'; there are html, json, markdown, perfetto, png, svg, terminal",
+    ),
     "folder": (
         ["x", "-o", "no/such/report.txt"],
         "cannot write no/such/report.txt: there is no directory no/such; create it first",
