@@ -70,8 +70,8 @@ def works(graph: StepGraph) -> dict[Key, float]:
 def link_of(case: Case) -> Link | None:
     """The line through the measured gradient transfers; without latency where their sizes are too much alike.
 
-    Of each size the quickest quarter counts: whatever else ran on the machine only ever adds to a transfer. Those that
-    shared the link count where none had it alone: how much of it each of two had is an assumption.
+    Of each size the quickest quarter counts: whatever else ran on the machine only ever adds to a transfer. Where
+    none had the link alone, all together tell the rate and none a latency: how much of it each of two had is an assumption.
     """
     alone: dict[int, list[float]] = {}
     shared: dict[int, list[float]] = {}
@@ -84,14 +84,16 @@ def link_of(case: Case) -> Link | None:
                     start, end = one.basis.wire_span(op)
                     kept = alone if taken >= _ALONE * (end - start) else shared
                     kept.setdefault(op.bytes, []).append(taken)
-    seen = alone or shared
-    often = _OFTEN * median([len(times) for times in seen.values()]) if seen else 0
+    if not alone:
+        size = sum(size * len(times) for size, times in shared.items())
+        return Link(0.0, sum(map(sum, shared.values())) / size) if size else None
+    often = _OFTEN * median([len(times) for times in alone.values()])
     points = [
         (size, float(np.quantile(times, _QUICK)))
-        for size, times in sorted(seen.items())
+        for size, times in sorted(alone.items())
         if len(times) >= often
     ]
-    return Link(*line_through(points)) if points else None
+    return Link(*line_through(points))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,11 @@ def remade(
         return None
     here = link.slowed(rate_of(rounds[0], works(graph), link.time))
     return rebucketed(case, graph, rounds, here.time, caps)
+
+
+def in_order_of_arrival(case: Case) -> Case:
+    """The same case, whose gradients fill buckets as they arrive and not in the order that this run's DDP kept."""
+    return replace(case, run=None)
 
 
 def rebucketed(

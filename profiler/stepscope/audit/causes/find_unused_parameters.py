@@ -44,7 +44,9 @@ def _without(case: Case, graph: StepGraph, link: rebucket.Link | None) -> Change
     held = [round_ for one in in_step(case, graph) if searches_unused(one) and (round_ := _held_up(one))]
     if held and link is not None:
         caps = [median_size(held[0])]
-        changes.append(rebucket.remade(case, graph, held, link, caps) or Change())
+        changes.append(
+            rebucket.remade(rebucket.in_order_of_arrival(case), graph, held, link, caps) or Change()
+        )
     return rebucket.together(changes)
 
 

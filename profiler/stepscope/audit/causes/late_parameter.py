@@ -24,7 +24,8 @@ def detect(case: Case) -> list[Finding]:
         return []
     example = next(iter(chosen.values()))[0]
     caps = [median_size(example)]
-    price = case.price(lambda graph: rebucket.remade(case, graph, chosen.get(graph.step, []), link, caps))
+    arrived = rebucket.in_order_of_arrival(case)
+    price = case.price(lambda graph: rebucket.remade(arrived, graph, chosen.get(graph.step, []), link, caps))
     return priced(case, price, _describe(example))
 
 
