@@ -22,6 +22,7 @@ from stepscope.trace.recording import Phase
 
 _FEWEST = 3
 """With fewer steps a rank whose operators or kernels take longer is there by chance; an idle stretch is not."""
+_LEFT_OUT = 8
 _IDLE, _DEVICE, _HOST = "idle", "device", "host"
 _KERNELS = {
     host_time.FORWARD: Phase.FORWARD,
@@ -158,7 +159,7 @@ def _late_in(case: Case, phase: str) -> Late | None:
 def _apart(times: Mapping[int, Mapping[int, float]], least: float) -> int | None:
     """The rank that takes longer in its best step than any other in its worst, by step and recording; ns.
 
-    Of ten steps or more the extreme tenth is left out at each end. Who is slower only in most steps is jitter: with two
+    Of eight steps or more the extreme eighth is left out at each end. Who is slower only in most steps is jitter: with two
     ranks and five steps that happens to a third of all phases.
     """
     by_rank: dict[int, list[float]] = defaultdict(list)
@@ -170,7 +171,7 @@ def _apart(times: Mapping[int, Mapping[int, float]], least: float) -> int | None
     if not rest:
         return None
     mine, others = sorted(by_rank[culprit]), sorted(rest)
-    apart = mine[len(mine) // 10] > others[-1 - len(others) // 10]
+    apart = mine[len(mine) // _LEFT_OUT] > others[-1 - len(others) // _LEFT_OUT]
     return culprit if apart and median(mine) - median(others) >= least else None
 
 
