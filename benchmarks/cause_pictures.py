@@ -26,7 +26,13 @@ from stepscope_workloads.simulate.job import MIB, US
 SLOW_LINK = Fabric(gb_per_s=15.0)
 SLOW_HOST = Host(operator=40 * US, python=60 * US)
 SMALL_KERNELS = uniform(layers=12, kernel=120 * US, backward=200 * US, parameters=2_000_000)
-MANY_LAYERS = uniform(layers=24, kernel=120 * US, backward=200 * US, parameters=100_000)
+MANY_LAYERS = Model(
+    tuple(
+        Layer("layer", (120 * US,) * 2, (200 * US,) * 2, (size, size // 1000))
+        for size in (100_000, 20_000) * 12
+    )
+)
+"""Messages that differ in size, for latency to be told from bandwidth."""
 LONG_KERNELS = uniform(layers=4, kernel=600 * US, backward=1200 * US, kernels=1, parameters=400_000)
 UNEVEN = Model(
     (Layer("layer", (400 * US,) * 2, (1500 * US,) * 2, (500_000, 500)),) * 4
@@ -48,7 +54,7 @@ class Shown:
 SHOWN = (
     Shown("healthy", job={"fabric": SLOW_LINK}),
     Shown("bucket-too-large", job={"fabric": SLOW_LINK}),
-    Shown("bucket-too-small", ":cap_kb=1", {"fabric": Fabric(alpha=600 * US), "model": MANY_LAYERS}),
+    Shown("bucket-too-small", ":cap_kb=1", {"fabric": Fabric(alpha=300 * US), "model": MANY_LAYERS}),
     Shown("late-parameter", job={"fabric": SLOW_LINK}),
     Shown("wait-edge-in-backward", job={"fabric": SLOW_LINK}),
     Shown("host-sync", ":where=backward,times=8", {"host": SLOW_HOST, "model": SMALL_KERNELS}),
