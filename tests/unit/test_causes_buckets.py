@@ -143,6 +143,24 @@ def test_complete_buckets_behind_a_late_parameter_cost_what_order_of_arrival_sav
     assert found.cost_ms == pytest.approx(8.0 - copied_before, abs=1e-3)
 
 
+def test_the_order_that_ddp_kept_does_not_make_a_late_parameter_cheap(tmp_path: Path) -> None:
+    """The run tells in which order DDP fills buckets: the late one first, as they were recorded."""
+    sizes = [MIB] * 11 + [1000]
+    parameters = [{"index": k, "numel": numel, "dtype": "float32"} for k, numel in enumerate(sizes)]
+    module = {
+        "in_ready_order": True,
+        "rebuilt": True,
+        "static_graph": False,
+        "find_unused_parameters": False,
+        "rebuilt_bucket_parameters": [[0, 1, 2, 3, 11], [4, 5, 6, 7], [8, 9, 10]],
+        "parameters": parameters,
+    }
+    untold = case(tmp_path, late_first_bucket)
+    told = device_cases.case_of(untold.recordings, {"ddp": [module]})
+    found, same = one(late_parameter.detect(told)), one(late_parameter.detect(untold))
+    assert found.cost_ms == same.cost_ms
+
+
 def test_buckets_that_wait_for_a_busy_link_are_not_held_up_by_a_parameter(tmp_path: Path) -> None:
     def program(host: Host) -> None:
         host.forward(2000)
