@@ -22,7 +22,8 @@ from stepscope.trace.recording import Phase
 
 _FEWEST = 3
 """With fewer steps a rank whose operators or kernels take longer is there by chance; an idle stretch is not."""
-_LEFT_OUT = 8
+_LEFT_OUT, _IDLE_LEFT_OUT = 10, 8
+"""One in so many steps may be unlike the others: an idle stretch is seen or not, all other times only vary."""
 _IDLE, _DEVICE, _HOST = "idle", "device", "host"
 _KERNELS = {
     host_time.FORWARD: Phase.FORWARD,
@@ -148,7 +149,8 @@ def _late_in(case: Case, phase: str) -> Late | None:
         times = {
             number: {index: time_of(step, index) for index in step.ones} for number, step in steps.items()
         }
-        culprit = _apart(times, MINIMUM_SHARE * case.step_ms * 1e6)
+        one_in = _IDLE_LEFT_OUT if lost_in is _idling else _LEFT_OUT
+        culprit = _apart(times, MINIMUM_SHARE * case.step_ms * 1e6, one_in)
         if culprit is not None and (len(steps) >= _FEWEST or lost_in is _idling):
             lost = {number: lost_in(step, culprit) for number, step in steps.items() if culprit in step.ones}
             example = next(step.ones[culprit] for step in steps.values() if culprit in step.ones)
@@ -156,10 +158,10 @@ def _late_in(case: Case, phase: str) -> Late | None:
     return None
 
 
-def _apart(times: Mapping[int, Mapping[int, float]], least: float) -> int | None:
+def _apart(times: Mapping[int, Mapping[int, float]], least: float, one_in: int) -> int | None:
     """The rank that takes longer in its best step than any other in its worst, by step and recording; ns.
 
-    Of eight steps or more the extreme eighth is left out at each end. Who is slower only in most steps is jitter: with two
+    one_in: of so many steps or more, one in so many is left out at each end. Who is slower only in most steps is jitter: with two
     ranks and five steps that happens to a third of all phases.
     """
     by_rank: dict[int, list[float]] = defaultdict(list)
@@ -171,7 +173,7 @@ def _apart(times: Mapping[int, Mapping[int, float]], least: float) -> int | None
     if not rest:
         return None
     mine, others = sorted(by_rank[culprit]), sorted(rest)
-    apart = mine[len(mine) // _LEFT_OUT] > others[-1 - len(others) // _LEFT_OUT]
+    apart = mine[len(mine) // one_in] > others[-1 - len(others) // one_in]
     return culprit if apart and median(mine) - median(others) >= least else None
 
 
