@@ -145,20 +145,13 @@ def test_complete_buckets_behind_a_late_parameter_cost_what_order_of_arrival_sav
 
 def test_the_order_that_ddp_kept_does_not_make_a_late_parameter_cheap(tmp_path: Path) -> None:
     """The run tells in which order DDP fills buckets: the late one first, as they were recorded."""
-    sizes = [MIB] * 11 + [1000]
-    parameters = [{"index": k, "numel": numel, "dtype": "float32"} for k, numel in enumerate(sizes)]
-    module = {
-        "in_ready_order": True,
-        "rebuilt": True,
-        "static_graph": False,
-        "find_unused_parameters": False,
-        "rebuilt_bucket_parameters": [[0, 1, 2, 3, 11], [4, 5, 6, 7], [8, 9, 10]],
-        "parameters": parameters,
-    }
+    numels = enumerate([MIB] * 11 + [1000])
+    order = [[0, 1, 2, 3, 11], [*range(4, 11)]]
+    module = {"in_ready_order": True, "rebuilt": True, "rebuilt_bucket_parameters": order}
+    module["parameters"] = [{"index": k, "numel": numel, "dtype": "float32"} for k, numel in numels]
     untold = case(tmp_path, late_first_bucket)
     told = device_cases.case_of(untold.recordings, {"ddp": [module]})
-    found, same = one(late_parameter.detect(told)), one(late_parameter.detect(untold))
-    assert found.cost_ms == same.cost_ms
+    assert late_parameter.detect(told) == late_parameter.detect(untold) != []
 
 
 def test_buckets_that_wait_for_a_busy_link_are_not_held_up_by_a_parameter(tmp_path: Path) -> None:
@@ -350,14 +343,11 @@ def test_warm_up_steps_are_a_finding_only_where_there_are_no_others(tmp_path: Pa
 
 
 def test_static_graphs_second_step_alone_is_warm_up_where_the_run_says_so(tmp_path: Path) -> None:
-    """Nothing in the trace tells it from a job with one bucket."""
-    static = {"ddp": [{"static_graph": True, "in_ready_order": False}]}
     traces = renumbered(lay_out(one_bucket, per_element=US_AN_ELEMENT), 5, 1)
-    recordings = case_of(tmp_path, traces).recordings
-    told, untold = (device_cases.case_of(recordings, run) for run in (static, None))
+    static = {"ddp": [{"static_graph": True, "in_ready_order": False}]}
+    told = device_cases.case_of(case_of(tmp_path, traces).recordings, static)
     assert one(warm_up_step.detect(told)).cost_ms == pytest.approx(10.0, abs=1e-3)
-    assert bucket_too_large.detect(told) == warm_up_step.detect(untold) == []
-    assert one(bucket_too_large.detect(untold)).cause == "bucket-too-large"
+    assert bucket_too_large.detect(told) == []
 
 
 def renumbered(traces: list[TraceBuilder], old: int, new: int) -> list[TraceBuilder]:
