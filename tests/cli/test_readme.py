@@ -18,9 +18,13 @@ README = (REPOSITORY / "README.md").read_text("utf-8")
 COMMANDS = "".join(blocks(README, "sh")).splitlines()
 OUTPUTS = dict(re.findall(r"^<!-- output of: (.*?) -->\n```text\n(.*?)^```", README, re.M | re.S))
 SET_UP = ("git clone ", "pip install ")
-AUDITS = [line for line in COMMANDS if line.startswith("stepscope audit ")]
+AUDITS = [line for line in COMMANDS if line.startswith("stepscope audit ") and " runs/" not in line]
 RUNS = [line for line in COMMANDS if line.startswith("stepscope run ")]
 MODELS = [line for line in COMMANDS if line.startswith(("stepscope calibrate ", "stepscope cost "))]
+OF_THE_DEMO = [
+    line for line in COMMANDS if line.startswith(("stepscope audit runs/", "stepscope predict runs/"))
+]
+SWEEPS = [line for line in COMMANDS if line.startswith("stepscope sweep ")]
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +38,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_command_is_one_of_those_that_run_below() -> None:
-    known = {"make demo", *AUDITS, *RUNS, *MODELS}
+    known = {"make demo", *AUDITS, *RUNS, *MODELS, *OF_THE_DEMO, *SWEEPS}
     assert [line for line in COMMANDS if line not in known and not line.startswith(SET_UP)] == []
     assert COMMANDS[1] == "make demo"
 
@@ -55,9 +59,17 @@ def test_the_outputs_that_it_shows_fit_80_columns_and_start_with_a_verdict(comma
     assert command in COMMANDS
     lines = OUTPUTS[command].splitlines()
     assert max(map(cell_len, lines)) <= 80
+    if command in OF_THE_DEMO:
+        assert "Predicted (ms)" in lines
+        return
     assert re.match(r"(comm-bound|comm-sensitive|compute-bound|inconclusive) \(", lines[0])
     step = "A step's gradients" if command in MODELS else "One step: rank 0, step "
     assert any(line.startswith(step) for line in lines)
+
+
+def test_a_sweep_that_it_shows_is_one_that_the_guide_s_test_runs() -> None:
+    guide = (REPOSITORY / "docs/bucket-sizes.md").read_text("utf-8")
+    assert set(SWEEPS) <= set("".join(blocks(guide, "sh")).splitlines())
 
 
 @pytest.mark.slow
@@ -71,6 +83,17 @@ def test_the_demo_records_two_ranks_and_prints_what_the_readme_shows(recorded: P
     assert audit["verdict"]["label"] in text
     assert audit["verdict"]["overlap_backward"] > 0
     assert len(audit["buckets"]) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", OF_THE_DEMO)
+def test_what_is_made_of_the_demo(command: str, recorded: Path) -> None:
+    done = shell(command, recorded)
+    assert done.returncode == 0, done.stderr
+    if "--report html" in command:
+        assert (recorded / "report.html").read_text("utf-8").startswith("<!doctype html>")
+    else:
+        assert "\nPredicted (ms)\n" in done.stdout
 
 
 @pytest.mark.slow
