@@ -1,4 +1,4 @@
-"""Settings that make the host wait for each collective, or for each kernel (CAUSES 4.6)."""
+"""Settings that make the host wait for each collective, or for each kernel."""
 
 from __future__ import annotations
 

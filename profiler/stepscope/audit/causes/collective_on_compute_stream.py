@@ -1,4 +1,4 @@
-"""Gradient collectives are on the compute stream, so that nothing runs beside them (CAUSES 4.3)."""
+"""Gradient collectives are on the compute stream, so that nothing runs beside them."""
 
 from __future__ import annotations
 

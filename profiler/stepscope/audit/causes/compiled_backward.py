@@ -1,4 +1,4 @@
-"""Backward was compiled as one graph, so that all gradients come at its end (CAUSES 6.1)."""
+"""Backward was compiled as one graph, so that all gradients come at its end."""
 
 from __future__ import annotations
 

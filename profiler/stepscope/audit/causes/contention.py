@@ -1,4 +1,4 @@
-"""The same kernels take longer while a collective runs (CAUSES 5.3).
+"""The same kernels take longer while a collective runs.
 
 On a GPU only: collectives take multiprocessors from compute there, and a setting gives them fewer. The threads of a CPU run
 share cores, which its figures state as contention and no setting of the job changes.

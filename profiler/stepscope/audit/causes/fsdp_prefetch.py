@@ -1,4 +1,4 @@
-"""FSDP gathers parameters too late, or once too often (CAUSES 6.2)."""
+"""FSDP gathers parameters too late, or once too often."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The host reads the gradients' norm, or the gradient scaler its flag, between backward and the optimizer (CAUSES 3.2, 3.3)."""
+"""The host reads the gradients' norm, or the gradient scaler its flag, between backward and the optimizer."""
 
 from __future__ import annotations
 

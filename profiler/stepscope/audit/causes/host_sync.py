@@ -1,4 +1,4 @@
-"""The host waits for the device inside forward or backward, or between them, and can't launch ahead (CAUSES 3.1, 3.4)."""
+"""The host waits for the device inside forward or backward, or between them, and can't launch ahead."""
 
 from __future__ import annotations
 

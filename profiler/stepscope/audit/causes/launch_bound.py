@@ -1,4 +1,4 @@
-"""The device waits for the host: most kernels find an idle device when they are launched (CAUSES 3.6)."""
+"""The device waits for the host: most kernels find an idle device when they are launched."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def _describe(example: Round, link: rebucket.Link) -> Description:
         evidence=[
             f"{mebibytes(example.bytes)} of gradients take {milliseconds(_on_the_wire(example, link))} on the wire at "
             f"{1 / link.per_byte:.2f} GB/s, and backward lasts {milliseconds(length)}",
-            "bucket sizes cannot fix this: only fewer bytes or a faster link can",
+            "no bucket size hides all of it: that takes fewer bytes or a faster link",
         ],
         fix=(
             "send less: gradient accumulation with no_sync, torch.distributed.algorithms.ddp_comm_hooks."

@@ -1,4 +1,4 @@
-"""The batch is copied from pageable memory: slowly, and the host waits for it (CAUSES 3.5)."""
+"""The batch is copied from pageable memory: slowly, and the host waits for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CUDA_DEVICE_MAX_CONNECTIONS=1: work starts in the order of its launch, whatever its stream (CAUSES 4.1)."""
+"""CUDA_DEVICE_MAX_CONNECTIONS=1: work starts in the order of its launch, whatever its stream."""
 
 from __future__ import annotations
 

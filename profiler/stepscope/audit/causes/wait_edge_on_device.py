@@ -1,4 +1,4 @@
-"""Backward's compute waits for a gradient collective before backward is over (CAUSES 4.5)."""
+"""Backward's compute waits for a gradient collective before backward is over."""
 
 from __future__ import annotations
 
