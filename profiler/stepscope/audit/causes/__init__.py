@@ -1,7 +1,8 @@
 """Why overlap is broken: one module a cause, found through the entry-point group `stepscope.causes`.
 
-docs/causes.md describes them for users. A detector is a function `detect(case: Case) -> list[Finding]`. It names a cause only with a price, by replay, and with its
-evidence; a presence without a price is no finding. A third party adds one by an entry point of its own.
+docs/causes.md describes them for users. A detector is a function `detect(case: Case) -> list[Finding]`. It names a cause only
+with a price, by replay, and with its evidence; a presence without a price is no finding. A third party adds one by an entry
+point of its own.
 """
 
 from __future__ import annotations
