@@ -52,6 +52,7 @@ class Average:
     waterfall: dict[str, float]
     """The parts of the exposed time that every one of the steps has, by their field in the audit."""
     cost: float | None
+    """Of the steps that have one: of many steps, only some are replayed."""
 
 
 def average(steps: Sequence[Step]) -> Average | None:
@@ -60,6 +61,7 @@ def average(steps: Sequence[Step]) -> Average | None:
         return None
     grads = [step.grad for step in steps if step.grad is not None]
     whole = grads if len(grads) == len(steps) else []
+    priced = [step.cost_ms for step in steps if step.cost_ms is not None]
     return Average(
         wall=fmean(step.wall_ms for step in steps),
         comm=fmean(step.comm_ms for step in steps),
@@ -72,7 +74,7 @@ def average(steps: Sequence[Step]) -> Average | None:
         floor=mean([grad.floor_ms for grad in whole]),
         excess=mean([grad.excess_ms for grad in whole]),
         waterfall=_waterfall(steps),
-        cost=mean([step.cost_ms for step in steps]),
+        cost=fmean(priced) if priced else None,
     )
 
 
@@ -83,6 +85,21 @@ def _waterfall(steps: Sequence[Step]) -> dict[str, float]:
         for name in Waterfall.__struct_fields__
     }
     return {name: value for name, value in means.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """How many of the counted steps verdict and findings rest on."""
+
+    some: int
+    all: int
+
+
+def replayed(audit: Audit) -> Replayed | None:
+    """None where it is all of them, or none has a cost."""
+    numbers = {step.step for _, step in counted(audit)}
+    priced = {step.step for _, step in counted(audit) if step.cost_ms is not None}
+    return Replayed(len(priced), len(numbers)) if 0 < len(priced) < len(numbers) else None
 
 
 def typical_step(audit: Audit) -> tuple[Rank, Step] | None:

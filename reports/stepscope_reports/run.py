@@ -49,5 +49,5 @@ def _recording(cost: ProfilerCost) -> str:
     low, high = cost.ratio_ci
     interval = f"(95 % interval {low:.2f} to {high:.2f})"
     if low <= 1 <= high:
-        return f"recording made no difference to a step that could be measured: {cost.ratio:.2f} times as long {interval}"
+        return f"what recording cost is lost in noise: a recorded step took {cost.ratio:.2f} times as long {interval}"
     return f"a recorded step took {cost.ratio:.2f} times as long as an unrecorded one {interval}"

@@ -265,6 +265,6 @@ def recommended(one: Recommendation) -> str:
     low, high = one.gain_ms_ci
     return (
         f"bucket_cap_mb={one.bucket_cap_mb:g} is predicted to make a step {milliseconds(one.gain_ms)} shorter (95 % interval "
-        f"{milliseconds(low)} to {milliseconds(high)}), {milliseconds(one.step_ms)} in {plural(one.buckets, 'bucket')}; "
+        f"{milliseconds(low)} to {milliseconds(high)}), with {plural(one.buckets, 'bucket')}; "
         "`stepscope predict` has the other sizes, `stepscope sweep` measures them"
     )

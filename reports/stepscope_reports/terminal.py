@@ -97,6 +97,13 @@ def headline(verdict: Verdict) -> str:
     return f"{label} ({verdict.reason}): communication costs {percent(verdict.cost_share)} of the step{interval}{overlap}"
 
 
+def _rests_on(audit: Audit) -> list[str]:
+    replayed = figures.replayed(audit)
+    if replayed is None:
+        return []
+    return [f"verdict and findings rest on {replayed.some} of {replayed.all} counted steps, evenly spread"]
+
+
 def _measured(audit: Audit, width: int) -> list[Text]:
     ranks = audit.ranks
     steps = [step for rank in ranks for step in rank.steps]
@@ -107,7 +114,7 @@ def _measured(audit: Audit, width: int) -> list[Text]:
     thresholds = f"thresholds: cost {cost} and communication {comm} of the step"
     folder = common_folder([rank.source for rank in ranks])
     run = run_of(audit)
-    told = [f"{machines(ranks)}; {counted}", *(sentences(run) if run else [])]
+    told = [f"{machines(ranks)}; {counted}", *_rests_on(audit), *(sentences(run) if run else [])]
     return [
         *(line for text in told for line in paragraph(text, width)),
         *([Text(f"from {shorten(folder, width - 5)}")] if folder else []),

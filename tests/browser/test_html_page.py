@@ -50,7 +50,7 @@ def test_the_first_screen_answers_bound_why_what_to_do_how_much_and_how_sure(pag
     assert why == "Why The exposed time is an upper bound of the cost. Found: bucket too large, straggler."
     assert "stepscope run --nproc-per-node 2 gpt --bucket-cap-mb 8" in do
     assert "It brings about 40.00 ms a step, 10.0 % of it." in do
-    assert "The ranks' own medians go from 14.9 % to 15.2 %." in sure
+    assert "Taken one by one, the ranks have medians of 14.9 % to 15.2 %." in sure
     bottom = page.run("return document.querySelector('.answers').getBoundingClientRect().bottom")
     assert bottom < 800
 

@@ -205,4 +205,4 @@ def test_the_bucket_size_that_is_predicted_to_help_is_part_of_the_answer() -> No
     one = Recommendation(bucket_cap_mb=5, buckets=7, step_ms=346.4, gain_ms=7.94, gain_ms_ci=(5.69, 9.45))
     answer, _ = text_of(replace(with_findings(), recommendation=one)).split("<details>", maxsplit=1)
     assert "**Bucket size:** bucket\\_cap\\_mb=5 is predicted to make a step 7.94 ms shorter" in answer
-    assert "(95 % interval 5.69 ms to 9.45 ms), 346.4 ms in 7 buckets" in answer
+    assert "(95 % interval 5.69 ms to 9.45 ms), with 7 buckets" in answer

@@ -68,6 +68,7 @@ def page(audit: Audit) -> str:
         profiler_cost=_profiler_cost(audit),
         left_out=tables.left_out(audit),
         warnings=_warnings(audit),
+        replayed=figures.replayed(audit),
         average=sections.average(audit),
         waterfall=sections.waterfall(audit),
         buckets=sections.buckets(audit, quoted),
