@@ -153,11 +153,12 @@ def rebucketed(
 ) -> Change | None:
     """A step with the gradients of some backwards, and of their like on the other ranks, in buckets of some caps in bytes.
 
-    A message has the link for `time`. None where there are no such backwards, or where the ranks' gradients do not make up
-    the same buckets.
+    A message has the link for `time`. None where there are no such backwards, where the ranks' gradients do not make up the
+    same buckets, or where a bucket would wait for what waits for it.
     """
     found = [_recut(case, graph, backward, time, caps) for backward in _backwards(case, graph, rounds)]
-    return Change(recut=tuple(one for one in found if one is not None)) if any(found) else None
+    change = Change(recut=tuple(one for one in found if one is not None))
+    return change if any(found) and graph.possible(change) else None
 
 
 def _backwards(case: Case, graph: StepGraph, rounds: Sequence[Round]) -> list[list[Round]]:

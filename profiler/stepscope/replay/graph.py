@@ -14,7 +14,7 @@ from stepscope.replay.change import NOTHING, Change, apply
 from stepscope.replay.draft import Draft
 from stepscope.replay.hosts import Threads
 from stepscope.replay.joined import Key, Meetings, clock_shifts
-from stepscope.replay.network import Network, Repeated
+from stepscope.replay.network import Circle, Network, Repeated
 from stepscope.replay.on_cpu import CpuStep, over_before_its_end
 from stepscope.replay.on_device import DeviceStep
 from stepscope.replay.timeline import Timeline
@@ -74,6 +74,14 @@ class StepGraph:
             for index, points in self.drains.items()
         }
         return Replayed(wall, drained, {key: float(times[point]) for key, point in self.leaves.items()})
+
+    def possible(self, change: Change) -> bool:
+        """Whether nothing waits for itself in the changed step: a larger bucket may need what the host makes only after it."""
+        try:
+            self._with(change).solve()
+        except Circle:
+            return False
+        return True
 
     def saved(self, change: Change) -> dict[int, float]:
         """How much shorter each rank's step would have been, amid steps that were changed in the same way; ns."""

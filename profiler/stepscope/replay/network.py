@@ -116,6 +116,10 @@ class Network:
         return replace(self, **{name: getattr(self, name)[keep] for name in columns})
 
 
+class Circle(Exception):
+    """A change makes something wait for itself: there can be no such step."""
+
+
 class _Link:
     """Transfers that share a link equally, advanced from completion to completion.
 
@@ -206,5 +210,6 @@ class Repeated:
                 opened[target] -= 1
                 if not opened[target]:
                     stack.append(target)
-        assert done == self._count, "the graph of a step has no circle"
+        if done < self._count:
+            raise Circle
         return np.array(earliest)
