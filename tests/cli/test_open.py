@@ -21,6 +21,7 @@ from build_trace import TraceBuilder
 from recordings import Started, run
 from stepscope.audit.result import Audit
 from stepscope.cli.main import main
+from stepscope.cli.open import page_of
 from stepscope.trace.discover import find_traces
 
 PLUGIN = "data/plugin/pytorch_profiler"
@@ -61,6 +62,13 @@ def test_the_page_is_made_once_and_again_after_a_new_audit(
     os.utime(audited, ns=(written + 1, written + 1))
     assert main(["open", str(folder)]) == 0
     assert capsys.readouterr().out.splitlines()[0] == f"Wrote {page}"
+
+
+def test_audits_in_one_folder_have_a_page_each(folder: Path) -> None:
+    page_of(str(folder))
+    other = folder / "other.json"
+    other.write_bytes((folder / "audit.json").read_bytes())
+    assert page_of(str(other)) == folder / "other.html"
 
 
 def test_the_page_in_a_run_directory_is_no_trace(folder: Path) -> None:

@@ -47,10 +47,11 @@ def test_an_improvement_is_no_worse() -> None:
     assert not any(one.failed for one in hold(job(cost=60.0, exposed=60.0), job(cost=5.0, exposed=0.0), 0.0))
 
 
-def test_with_too_few_steps_nothing_is_told_and_nothing_fails() -> None:
-    held = hold(job(STEADY[:2], cost=4.0), job(STEADY[:2], cost=200.0), 0.05)
-    assert all(one.untold and not one.failed for one in held)
-    assert "record 4 or more on both sides" in held[0].sentence
+def test_with_too_few_steps_to_tell_noise_what_got_worse_by_more_than_the_tolerance_fails() -> None:
+    held = by_figure(hold(job(STEADY[:2], cost=4.0), job(STEADY[:2], cost=200.0), 0.05))
+    assert [name for name, one in held.items() if one.failed] == ["cost_share"]
+    assert all(one.untold != one.failed for one in held.values())
+    assert "record 4 or more on both sides" in held["cost_share"].sentence
 
 
 def test_a_figure_that_only_the_baseline_has_fails() -> None:

@@ -73,7 +73,7 @@ def has_display() -> bool:
 def page_of(run: str) -> Path:
     """The page of a run, written now if it is missing or older than the audit. Raises InputError where there is no run."""
     audited = stored_file(run) or _audit(Path(run))
-    page = audited.with_name(REPORT_FILE)
+    page = audited.with_name(REPORT_FILE) if audited.name == AUDIT_FILE else audited.with_suffix(".html")
     if not page.is_file() or page.stat().st_mtime_ns < audited.stat().st_mtime_ns:
         find_report("html").write(load_audit(audited), page)
         print(f"Wrote {page}")

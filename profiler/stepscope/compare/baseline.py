@@ -58,7 +58,8 @@ def _held(one: Difference, step: float | None, tolerance: float) -> Held:
         return Held(one.figure, f"{noun}: the baseline does not have it", untold=True)
     values = f"{noun}: {_value(one, one.a)} became {_value(one, one.b)}"
     if one.says == TOO_FEW:
-        return Held(one.figure, f"{values}; {untold(one)}", untold=True)
+        failed = (one.b - one.a) * _scale(one, step) > tolerance
+        return Held(one.figure, f"{values}; {untold(one)}", failed=failed, untold=not failed)
     worsening, interval = _worsening(one, step)
     low, high = interval
     of_step = " of the baseline's step" if one.figure == EXPOSED else ""
@@ -74,12 +75,17 @@ def _held(one: Difference, step: float | None, tolerance: float) -> Held:
 def _worsening(one: Difference, step: float | None) -> tuple[float, tuple[float, float]]:
     """In shares of the whole that the tolerance is of, positive where it got worse, with its interval."""
     assert one.change is not None and one.change_ci is not None
-    scale = -1.0 if one.figure == OVERLAP else 1.0
-    if one.figure == EXPOSED:
-        assert step
-        scale /= step
+    scale = _scale(one, step)
     ends = sorted(end * scale for end in one.change_ci)
     return one.change * scale, (ends[0], ends[1])
+
+
+def _scale(one: Difference, step: float | None) -> float:
+    """From a figure's own unit to a share of what the tolerance is of, positive where more is worse."""
+    if one.figure == EXPOSED:
+        assert step
+        return 1 / step
+    return -1.0 if one.figure == OVERLAP else 1.0
 
 
 def _value(one: Difference, value: float) -> str:
