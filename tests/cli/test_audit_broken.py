@@ -156,3 +156,15 @@ def test_what_was_asked_for_is_written_though_standard_output_is_full(tmp_path: 
 def test_a_path_that_is_none_ends_in_one_line(capsys: pytest.CaptureFixture[str], path: str) -> None:
     assert main(["audit", path]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names are bytes on Linux alone")
+def test_a_file_name_that_is_no_utf_8_is_written_with_escapes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / os.fsdecode(b"non\xffutf")
+    folder.mkdir()
+    trace = job()
+    trace.end(2000)
+    trace.write(folder / "rank0.json")
+    assert audited(folder, capsys)["ranks"][0]["source"].endswith("non\\xffutf/rank0.json")

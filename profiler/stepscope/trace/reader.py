@@ -121,7 +121,9 @@ def _trace(path: Path, contents: _Contents, *, by_external_id: bool) -> Trace:
         header = replace(header, rank=rank_from_name(path))
         warnings.append(_rank_warning(header))
     return Trace(
-        source=str(path),
+        source=os.fsencode(path).decode(
+            "utf-8", "backslashreplace"
+        ),  # a name may be any bytes, a result is UTF-8
         events=merged.events,
         names=list(gathered.names),
         header=header,
