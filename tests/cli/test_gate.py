@@ -7,9 +7,11 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
+import sample_audits
 import sample_audits as samples
 from exposed_trace import write_trace
 from stepscope.cli.main import main
@@ -98,6 +100,10 @@ MAKE_ONE = "make one with `stepscope audit PATH --json FILE`"
             "run.json is no audit of stepscope.audit/1 but of stepscope.run/1; name an audit.json or a run directory",
         ),
         (
+            ["--baseline", "nothing.json"],
+            "--baseline nothing.json has no step that counts, so nothing can be held against it; make one of a run that has",
+        ),
+        (
             ["--tolerance", "5"],
             "argument --tolerance: '5' is no percentage below 100; write 5% (or 0.05) (see `stepscope {} --help`)",
         ),
@@ -119,6 +125,8 @@ def test_a_gate_that_can_not_be_is_refused_before_the_work(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("empty.json").write_text("{}", "utf-8")
+    nothing = msgspec.structs.replace(sample_audits.inconclusive(), ranks=[])
+    Path("nothing.json").write_bytes(msgspec.json.encode(nothing))
     Path("run.json").write_text('{"schema": "stepscope.run/1"}', "utf-8")
     assert main([command, *options, "gpt"]) == 2
     assert capsys.readouterr() == ("", f"stepscope: error: {line.format(command)}\n")

@@ -14,6 +14,7 @@ from stepscope.audit.result import Audit
 from stepscope.cli.stored import load_audit, stored_file
 from stepscope.compare.alike import not_alike, side_of
 from stepscope.compare.baseline import hold
+from stepscope.compare.samples import counted
 from stepscope.errors import GateFailed, InputError
 
 LABELS = ("comm-bound", "comm-sensitive", "compute-bound", "inconclusive", "no-communication", "host-bound")
@@ -137,7 +138,12 @@ def _baseline(path: str) -> Audit:
     if file is None:
         why = "no audit in it" if Path(path).is_file() else "no audit.json there"
         raise InputError(f"--baseline {path}: {why}; make one with `stepscope audit PATH --json FILE`")
-    return load_audit(file)
+    baseline = load_audit(file)
+    if not counted(baseline):
+        raise InputError(
+            f"--baseline {path} has no step that counts, so nothing can be held against it; make one of a run that has"
+        )
+    return baseline
 
 
 def _say(line: str) -> None:
