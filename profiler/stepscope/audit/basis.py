@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
+
 from stepscope import intervals as iv
 from stepscope.audit.overlap import ComputeUnions, Hidden, hidden_by_row
 from stepscope.audit.schedule import Ready, ready_times
@@ -17,6 +19,10 @@ from stepscope.ranks.pairing import Pairing
 from stepscope.trace.recording import CollectiveOp, GradientCopy, Recording
 
 _OfStep = TypeVar("_OfStep", CollectiveOp, GradientCopy)
+
+_REPLAYED_STEPS = 8
+"""Of more valid steps than this, the verdict and the causes take so many, evenly spread: replaying a step takes far longer
+than measuring it, and more of them would hardly make the answer surer. All steps are measured and listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +110,11 @@ def _meetings(pairing: Pairing, ready: Sequence[Mapping[int, Ready]]) -> list[di
         for index, op in one.members.items():
             met[index][op.row] = op.end + latest
     return met
+
+
+def replayed_steps(bases: Sequence[Basis]) -> list[int]:
+    """The numbers of the steps that are replayed: the valid ones, or some of them evenly spread."""
+    windows = [(basis, window.number) for basis in bases for window in basis.recording.steps.windows]
+    valid = sorted({number for basis, number in windows if number not in basis.invalid})
+    spread = np.linspace(0, len(valid) - 1, min(len(valid), _REPLAYED_STEPS)).round().astype(int)
+    return [valid[place] for place in spread.tolist()]

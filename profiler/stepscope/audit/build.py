@@ -8,11 +8,10 @@ from importlib.metadata import version
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from stepscope import intervals as iv
 from stepscope.audit import result
-from stepscope.audit.basis import Basis, prepare
+from stepscope.audit.basis import Basis, prepare, replayed_steps
 from stepscope.audit.beside import contention_apart
 from stepscope.audit.buckets import bucket_table, collective_rows
 from stepscope.audit.case import Case
@@ -34,10 +33,6 @@ from stepscope.stats import median
 from stepscope.trace.recording import Phase, Recording
 from stepscope.units import ns_to_ms
 
-_REPLAYED_STEPS = 8
-"""Of more valid steps than this, the verdict and the causes take so many, evenly spread: replaying a step takes far longer
-than measuring it, and more of them would hardly make the answer surer. All steps are measured and listed."""
-
 
 def audit(
     recordings: Sequence[Recording],
@@ -52,7 +47,7 @@ def audit(
     thresholds = thresholds or Thresholds()
     pairing = pair(recordings)
     bases = prepare(recordings, pairing, run)
-    chosen = _chosen_steps(bases)
+    chosen = set(replayed_steps(bases))
     timelines = [Timeline(recording.trace) for recording in recordings]
     graphs = StepGraphs(recordings, pairing, _communicating(bases, chosen), timelines)
     priced = priced_steps(graphs)
@@ -134,14 +129,6 @@ def _advised(verdict: Verdict, findings: Sequence[result.Finding]) -> Verdict:
     """The verdict with the costliest cause's fix as what to do next."""
     fix = first_fix(findings) if verdict.cost_share is not None else None
     return msgspec.structs.replace(verdict, next_step=fix) if fix else verdict
-
-
-def _chosen_steps(bases: Sequence[Basis]) -> set[int]:
-    """The numbers of the steps that the verdict is made from: the valid ones, or some of them evenly spread."""
-    windows = [(basis, window.number) for basis in bases for window in basis.recording.steps.windows]
-    valid = sorted({number for basis, number in windows if number not in basis.invalid})
-    spread = np.linspace(0, len(valid) - 1, min(len(valid), _REPLAYED_STEPS)).round().astype(int)
-    return {valid[place] for place in spread.tolist()}
 
 
 def _communicating(bases: Sequence[Basis], chosen: set[int]) -> list[int]:

@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
-from stepscope.audit.basis import Basis, prepare
+from stepscope.audit.basis import prepare, replayed_steps
 from stepscope.audit.case import Case
 from stepscope.audit.result import Thresholds
 from stepscope.audit.step import measure_step
@@ -22,8 +21,6 @@ from stepscope.trace.reader import read
 from stepscope.trace.recording import Recording
 
 RUN_FILE = "run.json"
-_MOST_STEPS = 8
-"""Of more valid steps than this, so many are replayed, evenly spread."""
 
 
 def read_case(path: str | Path, progress: Callable[[int, int, str], None] | None = None) -> Case:
@@ -47,10 +44,10 @@ def read_case(path: str | Path, progress: Callable[[int, int, str], None] | None
 
 
 def case_of(recordings: Sequence[Recording], run: dict[str, object] | None) -> Case:
-    """Recordings of one job laid out to be replayed: of their valid steps at most `_MOST_STEPS`."""
+    """Recordings of one job laid out to be replayed: of their valid steps those that an audit replays."""
     pairing = pair(recordings)
     bases = prepare(recordings, pairing)
-    chosen = _chosen(bases)
+    chosen = replayed_steps(bases)
     timelines = [Timeline(recording.trace) for recording in recordings]
     drawn = {number: build(recordings, pairing, number, timelines) for number in chosen}
     parts = [
@@ -59,10 +56,3 @@ def case_of(recordings: Sequence[Recording], run: dict[str, object] | None) -> C
     ]
     graphs = {number: graph for number, graph in drawn.items() if graph is not None}
     return Case(recordings, parts, pairing, graphs, Thresholds(), run, timelines)
-
-
-def _chosen(bases: Sequence[Basis]) -> list[int]:
-    numbers = [(basis, w.number) for basis in bases for w in basis.recording.steps.windows]
-    valid = sorted({number for basis, number in numbers if number not in basis.invalid})
-    spread = np.linspace(0, len(valid) - 1, min(len(valid), _MOST_STEPS)).round().astype(int)
-    return [valid[place] for place in spread.tolist()]
