@@ -17,17 +17,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
-from importlib.metadata import entry_points
-from typing import TextIO
-
-import msgspec
 
 from stepscope.cli.arguments import add_output_options
 from stepscope.cli.cost import count, number, sizes, stage
 from stepscope.cli.output import STANDARD_OUTPUT, announce, refuse_existing, write_file
+from stepscope.cli.plain_reports import find_report, write_json
 from stepscope.cli.progress import progress_bar
-from stepscope.errors import InputError
 from stepscope.predict.result import Predicted
 
 GROUP = "stepscope.predict_reports"
@@ -68,14 +63,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Predict, print the table, and write it where --json says."""
-    render = find_report("terminal")
+    render = find_report(GROUP, "terminal")
     refuse_existing((args.json,), force=args.force)
     made = _predict(args)
     to_stdout = args.json == STANDARD_OUTPUT
     if not to_stdout:
         render(made, sys.stdout)
     if args.json is not None:
-        write_file(args.json, lambda stream: _write_json(made, stream))
+        write_file(args.json, lambda stream: write_json(made, stream))
         announce([args.json], stdout_holds_data=to_stdout)
     return 0
 
@@ -95,16 +90,3 @@ def _predict(args: argparse.Namespace) -> Predicted:
     )
     with progress_bar("predicting") as progress:
         return predict(read_case(args.run, progress), args.run, question)
-
-
-def _write_json(made: Predicted, stream: TextIO) -> None:
-    stream.write(msgspec.json.format(msgspec.json.encode(made), indent=2).decode() + "\n")
-
-
-def find_report(name: str) -> Callable[[Predicted, TextIO], None]:
-    """The prediction report of that name among the installed ones; raises InputError where there is none."""
-    found = entry_points(group=GROUP)
-    if name not in found.names:
-        raise InputError(f"no prediction report {name!r} is installed; reinstall stepscope")
-    render: Callable[[Predicted, TextIO], None] = found[name].load()
-    return render

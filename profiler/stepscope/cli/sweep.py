@@ -27,7 +27,6 @@ import signal
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TextIO
 
@@ -39,6 +38,7 @@ from stepscope.capture.target import Target, find_target
 from stepscope.capture.torchrun import gpu_count
 from stepscope.cli.launching import ONE_NODE, say, settle_processes
 from stepscope.cli.output import STANDARD_OUTPUT, announce, refuse_existing, write_file
+from stepscope.cli.plain_reports import find_report
 from stepscope.cli.progress import progress_bar
 from stepscope.cli.sweep_loop import Runs
 from stepscope.cli.sweep_options import OWN_OPTIONS, parse, print_help
@@ -61,7 +61,7 @@ def execute_raw(argv: list[str]) -> int:
         return 0 if argv else InputError.exit_code
     args = parse(argv, __doc__ or "")
     target = find_target(args.training_script, module=args.module)
-    render = find_report("terminal")
+    render = find_report(GROUP, "terminal")
     refuse_existing((args.json,), force=args.force)
     calibration = None if args.calibration is None else read_fabric(args.calibration)
     gpus = 0 if args.fabric else gpu_count()
@@ -160,12 +160,3 @@ def _deliver(made: Sweep, folder: Path, json: str | None, render: Callable[[Swee
     if made.best is None:
         raise InputError(made.explanation)
     return 0 if all(row.status == MEASURED for row in made.rows) else SOME_NOT_MEASURED
-
-
-def find_report(name: str) -> Callable[[Sweep, TextIO], None]:
-    """The sweep report of that name among the installed ones; raises InputError where there is none."""
-    found = entry_points(group=GROUP)
-    if name not in found.names:
-        raise InputError(f"no sweep report {name!r} is installed; reinstall stepscope")
-    render: Callable[[Sweep, TextIO], None] = found[name].load()
-    return render
