@@ -4,8 +4,8 @@
 
 Every run with a fault has a clean one, with the same flags and seed, right before or after it; two faults share one. Runs
 that are there are kept: the command goes on where it was stopped. `--reaudit` records nothing and judges what is there
-anew; `--only NAME,...` takes some faults. Needs what `stepscope run --fabric` needs (Linux, root, iproute2), or --fabric none,
-and about 50 minutes of a quiet machine. Writes README.md and study.json into --out.
+anew; `--only NAME,...` takes some faults. Needs what `stepscope run --fabric` needs (Linux, root, iproute2), or --fabric none;
+what `held.py` needs, or --share none; and about an hour of a quiet machine. Writes README.md and study.json into --out.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 
 from benchmarks.fault_matrix_plan import FAULTS, SEEDS, SETTINGS, STEPS, WARMUP, Pair, Run, in_order, pairs
 from benchmarks.fault_matrix_text import page
+from benchmarks.held import remove_groups
 from stepscope.stats import median
 
 AUDIT = "audit.json"
@@ -58,6 +59,7 @@ def arguments() -> argparse.Namespace:
     add("--runs", type=Path, required=True, help="folder for the recordings, kept between calls")
     add("--out", type=Path, default=Path("reports/gallery/fault-matrix"))
     add("--fabric", default="600mbit", help="rate of each rank's link, or none (default: 600mbit)")
+    add("--share", default="0.4", help="of a CPU for each rank's training thread, or none (default: 0.4)")
     add("--only", type=lambda text: text.split(","), help="faults, by name, with commas between")
     add("--seeds", type=lambda text: list(map(int, text.split(","))), default=SEEDS)
     add("--reaudit", action="store_true", help="record nothing; judge anew what is there")
@@ -71,15 +73,25 @@ def record_missing(missing: Sequence[Run], args: argparse.Namespace) -> None:
         left = (time.monotonic() - started) / number * (len(missing) - number) if number else None
         to_go = "" if left is None else f", {left / 60:.0f} minutes left"
         print(f"{number + 1} of {len(missing)}: {run.name}{to_go}", flush=True)
-        record(run, args.runs / run.name, args.fabric)
+        record(run, args.runs / run.name, args)
 
 
-def record(run: Run, folder: Path, fabric: str) -> None:
+def record(run: Run, folder: Path, args: argparse.Namespace) -> None:
     """Run it; a run that was broken off before its audit is made anew."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "stepscope", "run", "--out", str(folder), *run.flags(fabric)]
+    command = [
+        sys.executable,
+        "-m",
+        "stepscope",
+        "run",
+        "--out",
+        str(folder),
+        *run.flags(args.fabric, args.share),
+    ]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=300)
+    if args.share != "none":
+        remove_groups()
 
 
 def audit_again(folder: Path) -> None:
@@ -95,6 +107,7 @@ def study_of(judged: Sequence[Pair], args: argparse.Namespace) -> dict[str, Any]
     return {
         "command": ["python", "-m", "benchmarks.fault_matrix", *sys.argv[1:]],
         "fabric": args.fabric,
+        "share": args.share,
         "cpus": os.cpu_count(),
         "record": {"warmup": WARMUP, "steps": STEPS},
         "settings": [list(setting.flags) for setting in SETTINGS],

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
+from pathlib import Path
 
-WARMUP, STEPS, TRAINED = 4, 12, 32
+WARMUP, STEPS, TRAINED = 4, 10, 32
 """Steps before the recorded ones, recorded ones, and the most that are trained: `--stop` ends a run soon after them."""
 SEEDS = (0, 1, 2)
+HELD = Path(__file__).with_name("held.py")
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Setting:
         return ("--preset", self.preset, "--bucket-cap-mb", self.cap_mb, "--batch-size", self.batch_size)
 
 
-SETTINGS = (Setting("1m", "0.5", "24"), Setting("3m", "1", "24"))
+SETTINGS = (Setting("1m", "0.5", "8"), Setting("3m", "1", "8"))
 
 
 @dataclass(frozen=True)
@@ -108,14 +110,15 @@ class Run:
         """Of its folder."""
         return f"{self.label}-{self.setting.name}-{self.seed}"
 
-    def flags(self, fabric: str) -> list[str]:
-        """For `stepscope run`; fabric: rate of the links, or none."""
+    def flags(self, fabric: str, share: str) -> list[str]:
+        """For `stepscope run`; fabric: rate of the links, or none; share: of a CPU for each rank's training thread, or none."""
         fault = self.injected
         rate = fabric if self.clean or fault.fabric is None else fault.fabric
         warmup, steps = (WARMUP, STEPS) if self.clean else fault.record
         return [
             *("--nproc-per-node", "2", "--stop", "--warmup", str(warmup), "--steps", str(steps)),
             *(() if fabric == "none" else ("--fabric", rate)),
+            *(() if share == "none" else (str(HELD), share)),
             *("gpt-faults", "--fault", "none" if self.clean else self._fill(fault.fault)),
             *("--steps", str(TRAINED), "--seed", str(self.seed), *self.setting.flags),
             *map(self._fill, fault.flags),

@@ -94,6 +94,7 @@ def _method(study: Study) -> Iterator[str]:
         f"or after it; two faults share one. Models and bucket sizes: {settings}; seeds: {', '.join(map(str, seeds))}. "
         f"{record['steps']} steps are recorded after {record['warmup']}, unless the table says otherwise.\n"
     )
+    yield _held(study["share"])
     yield "`{two_buckets}` and `{four_buckets}` are twice and four times the bucket size.\n"
     yield "| fault | as the workload is told | flags of both runs |"
     yield "|---|---|---|"
@@ -104,6 +105,19 @@ def _method(study: Study) -> Iterator[str]:
         own += [f"step {fault['record'][0]} recorded"] if list(fault["record"]) != usual else []
         yield f"| {fault['name']} | {', '.join(own)} | {_code(fault['flags'])} |"
     yield ""
+
+
+def _held(share: str) -> str:
+    if share == "none":
+        return (
+            "The ranks fill the processors and compete for them: compute takes longer beside a transfer, and less while another "
+            "rank waits, so that steps differ in more than the fault.\n"
+        )
+    return (
+        f"Each rank's training thread has {_percent(float(share))} of the first processor, and the threads of the network have the "
+        "other ([held.py](../../../benchmarks/held.py)): ranks that compete for processors would compute faster or slower "
+        "with every fault, and steps would differ in more than it.\n"
+    )
 
 
 def _confusion(study: Study) -> Iterator[str]:
@@ -140,9 +154,8 @@ def _prices(study: Study, noise: Noise) -> Iterator[str]:
         f"{_percent(PRICE_TARGET)} of the difference, the comparison says nothing, and only the rest counts as sharp.\n"
     )
     yield (
-        "Two ranks fill both processors here, so compute takes longer beside a transfer, and less while the other rank waits. A "
-        "price leaves that apart (METRICS.md, section 6): it is held against the difference of the steps, and against the "
-        "difference of what in the steps was no compute.\n"
+        "A price leaves apart that compute takes longer beside a transfer (METRICS.md, section 6): it is held against the "
+        "difference of the steps, and against the difference of what in the steps was no compute.\n"
     )
     yield f"Clean runs that differ in more than the cause, so that the two need not agree: {differing}.\n"
     of_each = "difference | noise | near | of sharp | no compute | noise | near | of sharp"

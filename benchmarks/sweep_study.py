@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.held_train import own_group
+from benchmarks.held import remove_groups
 from benchmarks.sweep_study_chart import pictures
 from benchmarks.sweep_study_text import page
 from stepscope.predict.case import read_case
@@ -31,7 +31,7 @@ RATES = ("600mbit", "1gbit", "2gbit")
 RANKS = (2, 4)
 SHARE = "0.4"
 """Of a CPU, for each rank's training thread: four of them leave something of two cores for the network's threads."""
-SCRIPT = Path(__file__).with_name("held_train.py")
+SCRIPT = Path(__file__).with_name("held.py")
 
 
 @dataclass(frozen=True)
@@ -98,14 +98,14 @@ def _sweep(cell: Cell, rounds: int, args: argparse.Namespace) -> dict[str, Any]:
     folder = args.runs / cell.name
     folder.parent.mkdir(parents=True, exist_ok=True)
     before = os.getloadavg()[0]
-    script = [str(SCRIPT), SHARE] if cell.held else ["gpt"]
+    script = [str(SCRIPT), SHARE, "gpt"] if cell.held else ["gpt"]
     command = [
         *(sys.executable, "-P", "-m", "stepscope", "sweep", "--bucket-cap-mb", ",".join(CAPS)),
         *("--repeat", str(rounds), "--warmup", args.warmup, "--steps", args.steps),
         *("--fabric", cell.rate, "--nproc-per-node", str(cell.ranks), "--out", str(folder), *script),
     ]
     done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
-    _remove_groups()
+    remove_groups()
     if done.returncode:
         raise SystemExit(f"{cell.name} ended with {done.returncode}; see {folder}, then run the study again")
     swept = json.loads((folder / "sweep.json").read_text("utf-8"))
@@ -163,11 +163,6 @@ def _scaling(two: dict[str, Any], cells: list[dict[str, Any]]) -> list[dict[str,
         }
         for before, after in zip(two["rows"], four["rows"], strict=True)
     ]
-
-
-def _remove_groups() -> None:
-    for group in own_group().glob("held-rank*"):
-        group.rmdir()
 
 
 if __name__ == "__main__":

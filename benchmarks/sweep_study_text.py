@@ -146,7 +146,7 @@ def _method(study: Study) -> Iterator[str]:
     )
     yield (
         f"Four ranks share two cores with each other, two do not. So that they compare, each rank's training thread is held to "
-        f"{100 * study['share']:.0f} % of a CPU ([held_train.py](../../../benchmarks/held_train.py)); the network's threads are "
+        f"{100 * study['share']:.0f} % of a CPU ([held.py](../../../benchmarks/held.py)); the network's threads are "
         f"not. The sweep marked as not held runs the script as it is. Load average before a sweep: {loads:.1f} at most.\n"
     )
 

@@ -1,28 +1,29 @@
-"""The bundled training script with its training thread held to a share of one CPU: `held_train.py SHARE [train.py's flags]`.
+"""A bundled training script with compute that nothing disturbs: `held.py SHARE gpt|gpt-faults [its flags]`.
 
-Ranks that share two cores would compute the slower the more of them there are, and two ranks would tell nothing of four. Here
-each rank computes at the same rate, however many there are; the threads of the network are not held. Needs root and the cpu
+Ranks that share two cores would compute the slower the more of them there are and the more they send. Here each rank's training
+thread has the same share of the first CPU, and all threads of the network have the others. Needs root, two CPUs and the cpu
 controller of cgroup v1.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import threading
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
 
-from stepscope_workloads.train import main
-
 CONTROLLER = Path("/sys/fs/cgroup/cpu")
 PERIOD_US = 10_000
 
 
-def hold(share: float) -> None:
-    """Have the calling thread, and none that is there already, run for at most that share of each 10 ms."""
+def hold(share: float, cpu: int) -> None:
+    """Have the calling thread, and none that is there already, run on one CPU for at most that share of each 10 ms."""
+    os.sched_setaffinity(0, {cpu})
     group = own_group() / f"held-rank{os.environ['RANK']}"
     group.mkdir(exist_ok=True)
     (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
@@ -39,17 +40,26 @@ def own_group() -> Path:
     raise SystemExit("no cpu controller of cgroup v1 here; run the study without --share")
 
 
+def remove_groups() -> None:
+    """After the ranks have ended."""
+    for group in own_group().glob("held-rank*"):
+        group.rmdir()
+
+
 def hold_after_start(share: float) -> None:
-    """Let the process group start its own threads first."""
+    """Let the process group start its own threads first, on the other CPUs."""
+    first, *others = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, others)
     start = dist.init_process_group
 
     def started(*args: Any, **kwargs: Any) -> None:
         start(*args, **kwargs)
-        hold(share)
+        hold(share, first)
 
     dist.init_process_group = started
 
 
 if __name__ == "__main__":
     hold_after_start(float(sys.argv.pop(1)))
-    main()
+    (workload,) = entry_points(group="stepscope.workloads", name=sys.argv.pop(1))
+    importlib.import_module(workload.module).main()
