@@ -114,8 +114,8 @@ def _held(share: str) -> str:
             "rank waits, so that steps differ in more than the fault.\n"
         )
     return (
-        f"Each rank's training thread has {_percent(float(share))} of the first processor, and the threads of the network have the "
-        "other ([held.py](../../../benchmarks/held.py)): ranks that compete for processors would compute faster or slower "
+        f"Each rank's training thread has {_percent(float(share))} of the first processor, and the threads of the network have "
+        "the other ([held.py](../../../benchmarks/held.py)): ranks that compete for processors would compute faster or slower "
         "with every fault, and steps would differ in more than it.\n"
     )
 
