@@ -9,11 +9,12 @@ from pathlib import Path
 
 from stepscope.errors import InputError
 from stepscope.trace.chunks import first_text
+from stepscope.trace.packed import SUFFIX as COLUMNS_SUFFIX
 
 _OWN_FILES = frozenset({"run.json", "audit.json", "fabric.json"})
 """What a run directory holds beside its traces."""
 
-_TRACE_SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz")
+_TRACE_SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz", COLUMNS_SUFFIX)
 _NAMES = "*.pt.trace.json or *.pt.trace.json.gz"
 _JSON_SUFFIXES = (".json", ".gz")
 

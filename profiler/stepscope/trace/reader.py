@@ -20,6 +20,7 @@ from stepscope.trace.gather import Gathered, Gatherer, Merged, merge
 from stepscope.trace.header import rank_from_name, read_header
 from stepscope.trace.helper import Helper, HelperFailed
 from stepscope.trace.mend import Repairs
+from stepscope.trace.packed import is_packed, unpack
 from stepscope.trace.pieces import PIECE_BYTES, Pieces
 from stepscope.trace.rows import RowDecoder
 from stepscope.trace.times import InexactTimes
@@ -29,13 +30,15 @@ _LARGE_BYTES = 64 << 20
 
 
 def read(path: Path | str) -> Trace:
-    """The trace in a file: Kineto JSON, plain or gzip, whole or cut off.
+    """The trace in a file: Kineto JSON, plain or gzip, whole or cut off; or the columns of one that was gathered.
 
     What the reader got past is in `Trace.warnings`. InputError, in one line, where the file cannot be read, is no
     trace, or holds no whole event.
     """
     if Path(path).is_fifo():
         raise InputError(f"{path}: a pipe can't be read twice; save the trace to a file first")
+    if is_packed(Path(path)):
+        return unpack(Path(path))
     try:
         return read_in_pieces(Path(path), PIECE_BYTES)
     except RecursionError as error:
