@@ -8,13 +8,13 @@ sorted times become differences, bytes of one place stand together, and deflate 
 from __future__ import annotations
 
 import os
+import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from zlib_ng import zlib_ng
 
 from stepscope.errors import InputError
 from stepscope.trace.columns import (
@@ -109,7 +109,7 @@ def pack(trace: Trace) -> bytes:
     packed = _Packed(
         events=len(trace.events),
         frames=len(trace.frames.name),
-        facts=zlib_ng.compress(msgspec.msgpack.encode(facts)),
+        facts=zlib.compress(msgspec.msgpack.encode(facts)),
         event_columns=[_pressed(getattr(trace.events, column.name), column) for column in _EVENTS],
         frame_columns=[_pressed(getattr(trace.frames, column.name), column) for column in _FRAMES],
     )
@@ -131,16 +131,13 @@ def unpack(path: Path) -> Trace:
         content = path.read_bytes()
         packed = msgspec.msgpack.decode(content[len(MAGIC) :], type=_Packed)
         most = _MOST_RATIO * len(content)
-        columns = _columns(_EVENTS, packed.event_columns, packed.events, most)
-        if not _within(columns["category"], len(Category)):
-            raise ValueError("an unknown category")
-        events = Events(**columns)
+        events = _events(packed, most)
         frames = Frames(**_columns(_FRAMES, packed.frame_columns, packed.frames, most))
         facts = msgspec.msgpack.decode(_inflated(packed.facts, _MOST_FACTS), type=_Facts)
         _check(events, frames, facts)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-    except (msgspec.MsgspecError, zlib_ng.error, ValueError, RecursionError) as error:
+    except (msgspec.MsgspecError, zlib.error, ValueError, RecursionError) as error:
         raise InputError(f"{path}: damaged ({error}); gather it again") from error
     return Trace(
         source=os.fsencode(path).decode("utf-8", "backslashreplace"),
@@ -164,7 +161,14 @@ def _pressed(values: NDArray[Any], column: _Column) -> bytes:
     whole = np.ascontiguousarray(values, dtype=column.kind)
     if column.rises:
         whole = np.diff(whole, prepend=whole.dtype.type(0))
-    return zlib_ng.compress(whole.view(np.uint8).reshape(len(whole), whole.itemsize).T.tobytes())
+    return zlib.compress(whole.view(np.uint8).reshape(len(whole), whole.itemsize).T.tobytes())
+
+
+def _events(packed: _Packed, most: int) -> Events:
+    columns = _columns(_EVENTS, packed.event_columns, packed.events, most)
+    if not _within(columns["category"], len(Category)):
+        raise ValueError("a category that is not there")
+    return Events(**columns)
 
 
 def _columns(columns: tuple[_Column, ...], pressed: list[bytes], length: int, most: int) -> dict[str, Any]:
@@ -186,11 +190,11 @@ def _raised(pressed: bytes, column: _Column, length: int) -> NDArray[Any]:
 
 def _inflated(pressed: bytes, most: int) -> bytes:
     """ValueError for what is longer than `most`, or ends early."""
-    machine = zlib_ng.decompressobj()
+    machine = zlib.decompressobj()
     text = machine.decompress(pressed, most + 1)
     if len(text) > most or not machine.eof:
         raise ValueError("a part of it is too long or cut off")
-    return bytes(text)
+    return text
 
 
 def _check(events: Events, frames: Frames, facts: _Facts) -> None:
