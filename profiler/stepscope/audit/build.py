@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from typing import Any
 
 import msgspec
 
+from stepscope import __version__
 from stepscope import intervals as iv
 from stepscope.audit import result
 from stepscope.audit.basis import Basis, prepare, replayed_steps
@@ -55,7 +55,7 @@ def audit(
     samples = [sample for sample in _samples(parts) if sample.step.window.number in chosen]
     rows = [row for basis in bases for row in collective_rows(basis)]
     case = Case(recordings, _only(parts, chosen), pairing, graphs, thresholds, run, timelines)
-    findings = find_causes(case)
+    findings, failed = find_causes(case)
     setting = Setting(
         gates=gates_of(recordings),
         any_comm=any(recording.collectives for recording in recordings),
@@ -65,7 +65,7 @@ def audit(
         contention=contention_apart(case),
     )
     return Audit(
-        stepscope=version("stepscope"),
+        stepscope=__version__,
         verdict=_advised(judge(samples, setting, thresholds), findings),
         ranks=[_rank(basis, steps, chosen) for basis, steps in parts],
         collectives=rows,
@@ -75,7 +75,7 @@ def audit(
         ring_models=ring_models(rows, _world_size(recordings)),
         findings=findings,
         recommendation=recommend(case),
-        warnings=[*warnings, *_warnings(recordings), *_doubts(pairing)],
+        warnings=[*warnings, *_warnings(recordings), *_doubts(pairing), *failed],
         run=run,
     )
 

@@ -26,7 +26,6 @@ import sys
 import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
@@ -42,6 +41,7 @@ from stepscope.capture.target import CPU_PROCESSES
 from stepscope.capture.torchrun import gpu_count, torchrun_parser
 from stepscope.cli.arguments import Parser, add_output_options
 from stepscope.cli.output import STANDARD_OUTPUT, announce, refuse_existing, write_file
+from stepscope.cli.plain_reports import find_report
 from stepscope.cli.progress import progress_bar
 from stepscope.errors import InputError
 
@@ -171,18 +171,9 @@ def _deliver(made: Calibration, args: argparse.Namespace) -> int:
     if args.json is not None:
         write_file(args.json, as_json)
     if args.json != STANDARD_OUTPUT:
-        find_report("terminal")(made, sys.stdout)
+        find_report(GROUP, "terminal")(made, sys.stdout)
     announce([path for path in (args.json, args.out) if path], stdout_holds_data=args.json == STANDARD_OUTPUT)
     return 0
-
-
-def find_report(name: str) -> Callable[[Calibration, TextIO], None]:
-    """The calibration report of that name among the installed ones; raises InputError where there is none."""
-    found = entry_points(group=GROUP)
-    if name not in found.names:
-        raise InputError(f"no calibration report {name!r} is installed; reinstall stepscope")
-    render: Callable[[Calibration, TextIO], None] = found[name].load()
-    return render
 
 
 def _torchrun_arguments(args: argparse.Namespace) -> dict[str, Any]:

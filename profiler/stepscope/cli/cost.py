@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from typing import TextIO
 
 from stepscope.budget.encode import to_json
@@ -32,7 +31,7 @@ from stepscope.budget.setting import STAGES
 from stepscope.cli.arguments import add_output_options, share
 from stepscope.cli.cost_setting import Sources, remarks, setting_of
 from stepscope.cli.output import STANDARD_OUTPUT, announce, refuse_existing, write_file
-from stepscope.errors import InputError
+from stepscope.cli.plain_reports import find_report
 
 SMALLEST, LARGEST = 1e-6, 1e9
 """Numbers outside of this are slips of the keyboard, and would only overflow further on."""
@@ -82,7 +81,7 @@ def _add(
 
 def execute(args: argparse.Namespace) -> int:
     """Make the budget, print it, and write it where --json says."""
-    render = find_report("terminal")
+    render = find_report(GROUP, "terminal")
     refuse_existing((args.json,), force=args.force)
     budget = _budget(args, read_sources(args))
     to_stdout = args.json == STANDARD_OUTPUT
@@ -129,15 +128,6 @@ def _budget(args: argparse.Namespace, sources: Sources) -> Budget | Unmodelled:
 
 def _write_json(budget: Budget | Unmodelled, stream: TextIO) -> None:
     stream.write(to_json(budget))
-
-
-def find_report(name: str) -> Callable[[Budget | Unmodelled, TextIO], None]:
-    """The cost report of that name among the installed ones; raises InputError where there is none."""
-    found = entry_points(group=GROUP)
-    if name not in found.names:
-        raise InputError(f"no cost report {name!r} is installed; reinstall stepscope")
-    render: Callable[[Budget | Unmodelled, TextIO], None] = found[name].load()
-    return render
 
 
 def number(text: str) -> float:

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 
 from stepscope.audit.result import Audit
@@ -16,6 +15,7 @@ from stepscope.compare.alike import not_alike, side_of
 from stepscope.compare.baseline import hold
 from stepscope.compare.samples import counted
 from stepscope.errors import GateFailed, InputError
+from stepscope.plugins import installed, load
 
 LABELS = ("comm-bound", "comm-sensitive", "compute-bound", "inconclusive", "no-communication", "host-bound")
 """What --fail-on takes; host-bound is a flag that stands beside a label."""
@@ -71,7 +71,7 @@ class Gate:
         annotate = args.annotate
         if annotate == AUTO:
             annotate = "github" if os.environ.get("GITHUB_ACTIONS") == "true" else NONE
-        known = entry_points(group=ANNOTATIONS).names
+        known = installed(ANNOTATIONS)
         if annotate != NONE and annotate not in known:
             raise InputError(f"no annotations {annotate!r}; there are {', '.join(sorted({*known, NONE}))}")
         return cls(
@@ -96,7 +96,7 @@ class Gate:
         for caution in cautions:
             _say(caution)
         if self.annotate is not None:
-            entry_points(group=ANNOTATIONS)[self.annotate].load()(made, failures, cautions, sys.stderr)
+            load(installed(ANNOTATIONS)[self.annotate])(made, failures, cautions, sys.stderr)
         if failures:
             raise GateFailed("; ".join(failures))
 

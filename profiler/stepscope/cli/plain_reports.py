@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from importlib.metadata import entry_points
-from typing import Any, TextIO
-
-import msgspec
+from typing import TYPE_CHECKING, Any, TextIO
 
 from stepscope.cli.output import STANDARD_OUTPUT, announce, write_file
 from stepscope.errors import InputError
+from stepscope.plugins import installed, load
+
+if TYPE_CHECKING:
+    import msgspec
 
 Render = Callable[[Any, TextIO], None]
 
 
 def find_report(group: str, name: str) -> Render:
     """The report of that name in an entry-point group; raises InputError for any other."""
-    found = entry_points(group=group)
-    if name not in found.names:
-        raise InputError(f"no report {name!r}; there are {', '.join(sorted(found.names))}")
-    render: Render = found[name].load()
-    return render
+    found = installed(group)
+    if name not in found:
+        raise InputError(f"no report {name!r}; there are {', '.join(sorted(found))}")
+    return load(found[name])
 
 
 def deliver(
@@ -43,5 +43,7 @@ def deliver(
 
 def write_json(made: msgspec.Struct, stream: TextIO) -> None:
     """Any result as indented JSON with a newline at the end."""
+    import msgspec  # `stepscope cost` writes its own JSON, and needs none of it
+
     text = msgspec.json.format(msgspec.json.encode(made), indent=2)
     stream.write(text.decode("utf-8", "backslashreplace") + "\n")

@@ -6,13 +6,13 @@ import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from typing import Any
 
 from stepscope.audit.result import Audit
 from stepscope.cli.output import STANDARD_OUTPUT, announce, write_bytes, write_file
 from stepscope.errors import InputError
+from stepscope.plugins import installed, load
 
 TEXT_REPORTS, BINARY_REPORTS = "stepscope.reports", "stepscope.binary_reports"
 """Groups of entry points, a report's name to `render(audit, stream)`: a text stream, or one of bytes."""
@@ -51,15 +51,11 @@ def report_for(output: str | None) -> str:
 
 def find_report(name: str) -> Report:
     """The report of that name among the installed ones; raises InputError for any other."""
-    groups: list[tuple[EntryPoints, bool]] = [
-        (entry_points(group=TEXT_REPORTS), False),
-        (entry_points(group=BINARY_REPORTS), True),
-    ]
-    for group, binary in groups:
-        if name in group.names:
-            return Report(name, group[name].load(), binary)
-    names = sorted(known for group, _ in groups for known in group.names)
-    raise InputError(f"no report {name!r}; there are {', '.join(names)}")
+    text, binary = installed(TEXT_REPORTS), installed(BINARY_REPORTS)
+    found = {**binary, **text}
+    if name not in found:
+        raise InputError(f"no report {name!r}; there are {', '.join(sorted(found))}")
+    return Report(name, load(found[name]), binary=name not in text)
 
 
 def deliver(

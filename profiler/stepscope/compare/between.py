@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import SequenceMatcher
-from importlib.metadata import version
 
+from stepscope import __version__
 from stepscope.audit.result import Audit, Bucket
 from stepscope.compare.alike import not_alike, side_of
 from stepscope.compare.result import (
@@ -51,7 +51,7 @@ def compare(a: Audit, b: Audit, names: tuple[str, str]) -> Comparison:
     figures = _differences(FIGURES, *samples)
     sides = side_of(a, names[0]), side_of(b, names[1])
     return Comparison(
-        stepscope=version("stepscope"),
+        stepscope=__version__,
         a=sides[0],
         b=sides[1],
         summary=summary(*sides, figures),

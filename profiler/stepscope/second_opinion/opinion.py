@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
+from stepscope import __version__
 from stepscope.second_opinion import hta, plugin
 from stepscope.second_opinion.facts import FileFacts
 from stepscope.second_opinion.figures import Answer
@@ -52,7 +52,7 @@ def second_opinion(
         if peer.missing is None:
             asked[tool.name] = ask(tool.module, [Path(file.recording.source) for file in files], limits)
     return SecondOpinion(
-        stepscope=version("stepscope"),
+        stepscope=__version__,
         peers=peers,
         opinions=[
             _opinion(tool, file, asked[tool.name]) for file in files for tool in _TOOLS if tool.name in asked
