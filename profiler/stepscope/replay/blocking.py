@@ -131,7 +131,10 @@ class BlockedHost:
                 self._wait(int(a.call[k]), (start, end), ended[np.argsort(a.end[ended])][-1:])
 
     def _blocking_operators(self) -> None:
-        """Inside a communication operator that holds its thread until a collective is over."""
+        """Inside a communication operator that holds its thread until a collective is over.
+
+        A launch call that lasts so long found no room, and waits for no collective of its own.
+        """
         trace, a = self._trace, self._all
         operators = self._timeline.communications
         operators = operators[trace.events.duration[operators] >= _SHORTEST_WAIT]
@@ -144,7 +147,9 @@ class BlockedHost:
                 ended = np.flatnonzero((a.launch <= start) & (a.end > start) & (a.end <= end) & a.mine)
                 if len(ended) and end - a.end[ended].max() <= _AT_ONCE:
                     last = int(ended[np.argmax(a.end[ended])])
-                    waited = (int(self._device.ends[last]), int(a.end[last]), int(a.row[last]))
+                    launching = a.call[(a.launch == start) & (a.thread == thread)]
+                    about = launching[0] if len(launching) else a.row[last]
+                    waited = (int(self._device.ends[last]), int(a.end[last]), int(about))
                     self._threads.waits(thread, (start, end), [waited])
 
     def _evaluates(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -17,6 +17,7 @@ from stepscope.replay.joined import Key, Meetings, clock_shifts
 from stepscope.replay.network import Circle, Network, Repeated
 from stepscope.replay.on_cpu import CpuStep, over_before_its_end
 from stepscope.replay.on_device import DeviceStep
+from stepscope.replay.recut import knows
 from stepscope.replay.timeline import Timeline
 from stepscope.trace.recording import Recording
 
@@ -58,6 +59,10 @@ class StepGraph:
     numbers: dict[Key, int]
     impossible: int
     _pace: dict[int, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _last: list[tuple[Change, dict[int, float]]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
+    """The change that was replayed last, and its pace: whoever asks whether it is possible asks for that next."""
 
     def replay(self, change: Change = NOTHING) -> Replayed:
         """The step as it would have been; with nothing changed, as it was."""
@@ -76,9 +81,11 @@ class StepGraph:
         return Replayed(wall, drained, {key: float(times[point]) for key, point in self.leaves.items()})
 
     def possible(self, change: Change) -> bool:
-        """Whether nothing waits for itself in the changed step: a larger bucket may need what the host makes only after it."""
+        """Whether the changed step can be drawn, and nothing in it waits for itself."""
+        if not all(knows(self.network, one) for one in change.recut):
+            return False
         try:
-            self._with(change).solve()
+            self.pace(change)
         except Circle:
             return False
         return True
@@ -96,8 +103,10 @@ class StepGraph:
         than the device does.
         """
         if change != NOTHING:
-            changed = Repeated(self._with(change))
-            return self._pace_of(changed, self._at(changed.solve()))
+            if not self._last or self._last[0][0] is not change:
+                changed = Repeated(self._with(change))
+                self._last[:] = [(change, self._pace_of(changed, self._at(changed.solve())))]
+            return dict(self._last[0][1])
         if not self._pace:
             measured = self._at(self.network.time.astype(np.float64))
             self._pace.update(self._pace_of(Repeated(self.network), measured))

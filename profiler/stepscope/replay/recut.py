@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from stepscope.replay.joined import Key
 from stepscope.replay.network import NO_EVENT, Edge, Network
-from stepscope.replay.streams import arrivals
 
 _HOLDING = (Edge.STREAM, Edge.WAIT, Edge.BLOCK)
 """How the end of a collective holds up something else."""
@@ -34,7 +33,7 @@ class Bucket:
     """A bucket reduced by all ranks that have a part in it, by recording index.
 
     transfer: ns if it has the link alone. carries: the replaced collectives that any of its gradients were in: on a device, what
-    waited for those waits for it.
+    waited for those waits for it, and no sooner than it has been launched.
     """
 
     transfer: float
@@ -66,6 +65,12 @@ def recut(
         drawing.draw(one)
         network = _without(drawing.network(), one.replaced, numbers)
     return network
+
+
+def knows(network: Network, one: Recut) -> bool:
+    """Whether the network can be drawn so: on a device only if the collectives are apart from the stream of their data."""
+    on_device = any(part.ready is not None for bucket in one.buckets for part in bucket.parts.values())
+    return not on_device or len(_edges_of(network, one.replaced, Edge.READY)) > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +116,33 @@ def _edges_of(network: Network, keys: frozenset[Key], kind: Edge) -> NDArray[np.
     return among[np.fromiter((key in keys for key in about), np.bool_, len(among))]
 
 
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A point of a device's or a host's that waits for a replaced collective, with its lag.
+
+    follows: it was told to when the collective was launched (a stream's wait, a blocking launch), so the wait goes where the
+    launch goes. Others come where they stand in the program: a call that synchronises, or one that finds no room for a launch.
+    """
+
+    point: int
+    lag: int
+    follows: bool
+
+
+def _calls(network: Network) -> dict[int, int]:
+    """For the beginning of each device activity, when the host launched it."""
+    launches = np.flatnonzero(network.kind == Edge.LAUNCH)
+    called = network.time[network.source[launches]]
+    return dict(zip(network.target[launches].tolist(), called.tolist(), strict=True))
+
+
 class _Drawing:
     """Points and edges of new buckets, to be added to a network."""
 
     def __init__(self, network: Network, places: Mapping[int, _Place], shifts: Mapping[int, int]) -> None:
         self._network, self._places, self._shifts = network, places, shifts
         self._on: dict[tuple[int, int], NDArray[np.int64]] = {}
+        self._called = _calls(network)
         self._points: list[tuple[int, int, int, float, bool]] = []
         self._edges: list[tuple[int, int, int, Edge]] = []
         self._put_in: dict[int, list[tuple[int, int]]] = {}
@@ -139,8 +165,12 @@ class _Drawing:
             over.append(self._point(last, min(parts), work=bucket.transfer, shared=one.lanes > 1))
             self._edges += [(point, over[-1], 0, Edge.ARRIVAL) for point in begun]
             self._edges += [(before, point, 0, Edge.STREAM) for point in begun if before is not None]
-            heirs = (waits.get(key, []) for key in bucket.carries)
-            self._edges += [(over[-1], point, lag, Edge.WAIT) for points in heirs for point, lag in points]
+            heirs = {heir for key in bucket.carries for heir in waits.get(key, []) if key[0] in parts}
+            self._edges += [
+                (over[-1], point, heir.lag, Edge.WAIT)
+                for heir in heirs
+                if (point := self._after_launch(heir, parts)) is not None
+            ]
             waiting = (needs[owner].get(part.needed) for owner, part in parts.items())
             self._edges += [(over[-1], point, 0, Edge.BLOCK) for point in waiting if point is not None]
 
@@ -157,20 +187,35 @@ class _Drawing:
                 self._edges.append((anchor, arrival, moment - self._time(anchor), kind))
         return arrival
 
-    def _waits_for(self, replaced: frozenset[Key]) -> dict[Key, list[tuple[int, int]]]:
-        """On devices, the points that wait for each of some collectives, each with its lag."""
+    def _waits_for(self, replaced: frozenset[Key]) -> dict[Key, list[_Waiting]]:
+        """On devices, what waits for each of some collectives."""
         network = self._network
-        found: dict[Key, list[tuple[int, int]]] = {}
+        holds = np.flatnonzero(np.isin(network.kind, (Edge.WAIT, Edge.BLOCK)))
+        found: dict[Key, list[_Waiting]] = {}
         for edge in _edges_of(network, replaced, Edge.LEAVE).tolist():
             key = int(network.owner[edge]), int(network.row[edge])
-            waiting = (network.source == network.target[edge]) & np.isin(
-                network.kind, (Edge.WAIT, Edge.BLOCK)
-            )
             if key[0] in self._places and self._places[key[0]].stream is not None:
-                found[key] = list(
-                    zip(network.target[waiting].tolist(), network.lag[waiting].tolist(), strict=True)
-                )
+                found[key] = [
+                    _Waiting(
+                        int(network.target[wait]),
+                        int(network.lag[wait]),
+                        follows=(int(network.owner[wait]), int(network.row[wait])) == key,
+                    )
+                    for wait in holds[network.source[holds] == network.target[edge]].tolist()
+                ]
         return found
+
+    def _after_launch(self, heir: _Waiting, parts: Mapping[int, Part]) -> int | None:
+        """Where a wait for a bucket stands: nothing waits for what is launched only after it, or it would wait for itself."""
+        owner, lane = int(self._network.point_owner[heir.point]), int(self._network.lane[heir.point])
+        launched = parts[owner].launched + self._shifts[owner]
+        if self._called.get(heir.point, self._time(heir.point)) > launched:
+            return heir.point
+        if not heir.follows:
+            return None
+        here = self._starts(owner, lane) if heir.point in self._called else self._all(owner, lane)
+        later = (point for point in here.tolist() if self._called.get(point, self._time(point)) > launched)
+        return next(later, None)
 
     def _needs(self, owner: int, buckets: Sequence[Bucket]) -> dict[int, int]:
         """By the moment at which a rank needs buckets, the point that they hold up.
@@ -191,12 +236,8 @@ class _Drawing:
 
     def _starts(self, owner: int, stream: int) -> NDArray[np.int64]:
         """Where the activities of a stream begin, in order."""
-        begun = [
-            point
-            for (whose, _), point in arrivals(self._network).items()
-            if whose == owner and self._network.lane[point] == stream
-        ]
-        return np.array(sorted(begun, key=self._time), dtype=np.int64)
+        here = self._all(owner, stream)
+        return here[np.isin(here, list(self._called))]
 
     def _in_program(self, owner: int, thread: int, moment: int) -> int:
         """A new point in a thread's program order, after those that were put in before it."""
@@ -219,12 +260,16 @@ class _Drawing:
 
     def _last(self, owner: int, lane: int, moment: int) -> int | None:
         """The last point of a thread or stream no later than a moment."""
+        there = self._all(owner, lane)
+        place = int(np.searchsorted(self._network.time[there], moment, side="right")) - 1
+        return int(there[place]) if place >= 0 else None
+
+    def _all(self, owner: int, lane: int) -> NDArray[np.int64]:
+        """The points of a thread or stream, in order."""
         if (owner, lane) not in self._on:
             here = np.flatnonzero((self._network.point_owner == owner) & (self._network.lane == lane))
             self._on[owner, lane] = here[np.argsort(self._network.time[here], kind="stable")]
-        there = self._on[owner, lane]
-        place = int(np.searchsorted(self._network.time[there], moment, side="right")) - 1
-        return int(there[place]) if place >= 0 else None
+        return self._on[owner, lane]
 
     def _time(self, point: int) -> int:
         count = len(self._network.time)
