@@ -1,4 +1,4 @@
-"""A bundled training script with compute that nothing disturbs: `held.py SHARE gpt|gpt-faults [its flags]`.
+"""A training script with compute that nothing disturbs: `held.py SHARE gpt|gpt-faults|SCRIPT.py [its flags]`.
 
 Ranks that share two cores would compute the slower the more of them there are and the more they send. Here each rank's training
 thread has the same share of the first CPU, and all threads of the network have the others. Needs root, two CPUs and the cpu
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import runpy
 import sys
 import threading
 from importlib.metadata import entry_points
@@ -59,7 +60,16 @@ def hold_after_start(share: float) -> None:
     dist.init_process_group = started
 
 
+def main() -> None:
+    _, share, script = sys.argv[:3]
+    del sys.argv[1:3]
+    hold_after_start(float(share))
+    if script.endswith(".py"):
+        runpy.run_path(script, run_name="__main__")
+    else:
+        (workload,) = entry_points(group="stepscope.workloads", name=script)
+        importlib.import_module(workload.module).main()
+
+
 if __name__ == "__main__":
-    hold_after_start(float(sys.argv.pop(1)))
-    (workload,) = entry_points(group="stepscope.workloads", name=sys.argv.pop(1))
-    importlib.import_module(workload.module).main()
+    main()

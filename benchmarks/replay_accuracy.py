@@ -10,8 +10,8 @@ both. For each step with it, the replay says what it would have been with the gr
 section 6); it is compared with the mean of the steps before and after it, whose reduction was off. The replay keeps every
 operator as long as it was beside the transfers, so what is left is contention, which the audit states apart: it is taken out as
 the operators' time less their time in those same steps. Beside it stands what `stepscope.replay.contention` tells without being
-told which steps these are. At 100 Mbit/s the transfers take longer than backward and little of the processors' time.
-The interval is that of the runs' medians.
+told which steps these are; with --share (see `held.py`) there is next to none of it. At 100 Mbit/s the transfers take longer
+than backward and little of the processors' time. The interval is that of the runs' medians.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.held import remove_groups
 from stepscope import intervals
 from stepscope.ranks.pairing import Pairing, pair
 from stepscope.replay.change import Change
@@ -38,7 +39,7 @@ from stepscope.trace.classify import classify
 from stepscope.trace.reader import read
 from stepscope.trace.recording import Recording
 
-_SCRIPT = Path(__file__).with_name("replay_training.py")
+_HELD, _SCRIPT = (Path(__file__).with_name(name) for name in ("held.py", "replay_training.py"))
 _HEADINGS = ("steps", "with", "replayed", "off", "contention", "told", "compared")
 
 
@@ -101,6 +102,9 @@ def _arguments() -> argparse.Namespace:
         "--steps", type=int, default=60, help="recorded steps of a run, half of them reducing"
     )
     parser.add_argument("--fabric", default="100mbit", help="as of `stepscope run`, or none")
+    parser.add_argument(
+        "--share", help="of a CPU for each rank's training thread, by held.py (default: not held)"
+    )
     parser.add_argument("script", nargs="*", help="arguments of replay_training.py, after --")
     return parser.parse_args()
 
@@ -108,9 +112,12 @@ def _arguments() -> argparse.Namespace:
 def _record(args: argparse.Namespace, out: Path) -> Path:
     fabric = [] if args.fabric == "none" else ["--fabric", args.fabric]
     command = [sys.executable, "-m", "stepscope", "run", "--nproc-per-node", "2", *fabric]
-    command += ["--warmup", "6", "--steps", str(args.steps), "--stop", "--out", str(out), str(_SCRIPT)]
-    command += ["--steps", str(args.steps + 60), *args.script]
+    command += ["--warmup", "6", "--steps", str(args.steps), "--stop", "--out", str(out)]
+    command += [str(_HELD), args.share] if args.share else []
+    command += [str(_SCRIPT), "--steps", str(args.steps + 60), *args.script]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if args.share:
+        remove_groups()
     if done.returncode:
         sys.exit(done.stderr)
     return out

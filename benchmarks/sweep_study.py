@@ -29,8 +29,8 @@ from stepscope.predict.whatif import Question, predict
 CAPS = ("0.5", "2", "5", "25", "100")
 RATES = ("600mbit", "1gbit", "2gbit")
 RANKS = (2, 4)
-SHARE = "0.4"
-"""Of a CPU, for each rank's training thread: four of them leave something of two cores for the network's threads."""
+SHARE, BATCH = "0.2", "2"
+"""Of a CPU, for each rank's training thread: four of them fit on one. The batch keeps compute about as long as a reduction."""
 SCRIPT = Path(__file__).with_name("held.py")
 
 
@@ -67,6 +67,7 @@ def _write(cells: list[dict[str, Any]], out: Path) -> None:
         "command": ["python", "-m", "benchmarks.sweep_study", "--runs", "DIR"],
         "cpus": os.cpu_count(),
         "share": float(SHARE),
+        "batch_size": int(BATCH),
         "cells": cells,
         "scaling": [row for two in cells if two["ranks"] == 2 for row in _scaling(two, cells)],
     }
@@ -98,7 +99,7 @@ def _sweep(cell: Cell, rounds: int, args: argparse.Namespace) -> dict[str, Any]:
     folder = args.runs / cell.name
     folder.parent.mkdir(parents=True, exist_ok=True)
     before = os.getloadavg()[0]
-    script = [str(SCRIPT), SHARE, "gpt"] if cell.held else ["gpt"]
+    script = [str(SCRIPT), SHARE, "gpt", "--batch-size", BATCH] if cell.held else ["gpt"]
     command = [
         *(sys.executable, "-P", "-m", "stepscope", "sweep", "--bucket-cap-mb", ",".join(CAPS)),
         *("--repeat", str(rounds), "--warmup", args.warmup, "--steps", args.steps),

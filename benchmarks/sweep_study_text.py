@@ -145,9 +145,10 @@ def _method(study: Study) -> Iterator[str]:
         "by a ring whose alpha and B are fitted to the sweep. Bold is off by more than the target.\n"
     )
     yield (
-        f"Four ranks share two cores with each other, two do not. So that they compare, each rank's training thread is held to "
-        f"{100 * study['share']:.0f} % of a CPU ([held.py](../../../benchmarks/held.py)); the network's threads are "
-        f"not. The sweep marked as not held runs the script as it is. Load average before a sweep: {loads:.1f} at most.\n"
+        f"Four ranks share two cores with each other, two do not. So that they compare, each rank's training thread has "
+        f"{100 * study['share']:.0f} % of the first CPU and a batch of {study['batch_size']}, and the network's threads have the "
+        "other CPU ([held.py](../../../benchmarks/held.py)). The sweep marked as not held runs the script as it is. Load "
+        f"average before a sweep: {loads:.1f} at most.\n"
     )
 
 
