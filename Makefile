@@ -7,7 +7,7 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 pytho
 	$(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $(p))))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench schema gallery docs clean
+.PHONY: help demo test check bench schema gallery docs dist clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,8 +37,11 @@ gallery: $(VENV)/.ready-dev  ## record and write the samples of reports/gallery 
 docs: $(VENV)/.ready-docs  ## build the guide: docs/_build/html/index.html
 	$(BIN)/sphinx-build --fail-on-warning --quiet docs docs/_build/html
 
-clean:  ## remove the virtual environment and the tools' caches (recorded runs stay)
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+dist: $(VENV)/.ready-dev  ## build the source distribution, and the wheel from it: dist/
+	$(BIN)/python -m build --no-isolation
+
+clean:  ## remove the virtual environment, the tools' caches and what was built (recorded runs stay)
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 # .ready-record marks what recording needs, .ready-dev the tools as well.
 $(VENV)/.ready-%: pyproject.toml constraints.txt | $(VENV)/bin/python
