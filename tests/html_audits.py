@@ -47,7 +47,12 @@ def full() -> Audit:
         ranks=ranks,
         collectives=[_paired(one) for one in plain.collectives],
         recommendation=Recommendation(
-            bucket_cap_mb=5.0, buckets=9, step_ms=381.5, gain_ms=18.5, gain_ms_ci=(16.25, 20.75)
+            bucket_cap_mb=5.0,
+            buckets=9,
+            step_ms=381.5,
+            gain_ms=18.5,
+            gain_ms_ci=(16.25, 20.75),
+            contention_ms=2.25,
         ),
         stragglers=[
             {"rank": 1, "last_share": 0.75, "collectives": 12, "lateness_ms": 3.25, "total_ms": 29.25},

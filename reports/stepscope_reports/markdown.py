@@ -10,7 +10,7 @@ from rich.text import Text
 from stepscope.audit.result import Audit, Finding
 from stepscope.units import milliseconds, percent, plural
 from stepscope_reports import figures, lanes, tables
-from stepscope_reports.markup import escaped, folded, table
+from stepscope_reports.markup import escaped, folded, prose, table
 from stepscope_reports.plain import clean, paragraph, shorten
 from stepscope_reports.run import run_of, sentences
 from stepscope_reports.terminal import headline, machines
@@ -49,7 +49,7 @@ def _answer(audit: Audit) -> Iterable[str]:
     if verdict.next_step:
         yield from ("", f"**What to do:** {escaped(verdict.next_step)}{_gain(audit, verdict.next_step)}")
     if audit.recommendation is not None:
-        yield from ("", f"**Bucket size:** {escaped(tables.recommended(audit.recommendation))}")
+        yield from ("", f"**Bucket size:** {prose(tables.recommended(audit.recommendation))}")
     yield from table(("average counted step", "ms", "<"), _figures(audit))
     yield from table(("found", "ms a step", "of the step", "<what to do"), _findings(audit))
     yield from _more(len(audit.findings) - MANY_FINDINGS)
@@ -57,10 +57,10 @@ def _answer(audit: Audit) -> Iterable[str]:
 
 
 def _gain(audit: Audit, fix: str) -> str:
-    """What the advice is worth, where it is the fix of a finding whose price is known."""
+    """What the advice is worth, where it is a finding's cause and fix, and its price is known."""
     wall = _wall(audit)
     for finding in audit.findings:
-        if finding.fix == fix and finding.cost_ms:
+        if fix.removeprefix(f"{finding.cause}: ") == finding.fix and finding.cost_ms:
             cost, part = milliseconds(finding.cost_ms), tables.share(finding.cost_ms, wall)
             return f" (costs {cost} a step now, {part} of it)"
     return ""

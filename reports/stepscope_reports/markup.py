@@ -16,9 +16,19 @@ _FENCE = re.compile(r"^\s*(`{3,})")
 
 def escaped(text: str) -> str:
     """A name or sentence in one line, in which nothing is markup, a table's border, a mention or a link."""
-    text = _LINKED.sub(_SPLIT, clean(text))
+    return _harmless(clean(text))
+
+
+def _harmless(text: str) -> str:
+    text = _LINKED.sub(_SPLIT, text)
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _MARKS.sub(r"\\\1", text)
+
+
+def prose(text: str) -> str:
+    """A sentence of ours in which what stands between backticks is code, and nothing else is markup."""
+    parts = clean(text).split("`")
+    return "".join(f"`{part}`" if place % 2 else _harmless(part) for place, part in enumerate(parts))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> Iterable[str]:

@@ -11,7 +11,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
-from stepscope.predict.result import Predicted, Prediction
+from stepscope.predict.result import Predicted, Prediction, Recorded
 from stepscope.units import decimals, milliseconds, percent, plural, size
 from stepscope_reports.plain import paragraph, shorten, table
 
@@ -75,7 +75,7 @@ def _gain(one: Prediction) -> str:
 
 def _recorded(made: Predicted) -> Iterable[str]:
     was = made.recorded
-    cap = "" if was.bucket_cap_mb is None else f"bucket_cap_mb={was.bucket_cap_mb:g}, "
+    cap = "" if was.bucket_cap_mb is None else f"bucket_cap_mb={was.bucket_cap_mb:g}{_first(was)}, "
     yield shorten(was.run, WIDTH - len(_INDENT))
     yield (
         f"{plural(was.world_size, 'rank')} on {was.device}, {cap}{plural(len(was.bucket_bytes), 'bucket')} of "
@@ -89,6 +89,11 @@ def _recorded(made: Predicted) -> Iterable[str]:
     if was.check_ms is not None:
         side = "above" if was.check_ms > 0 else "below"
         yield f"the recorded cap itself is predicted {milliseconds(abs(was.check_ms))} {side} that"
+
+
+def _first(was: Recorded) -> str:
+    first = was.first_bucket_cap_mb
+    return "" if first is None else f" but {first:g} for the first bucket (DDP's default)"
 
 
 def _title(made: Predicted) -> str:

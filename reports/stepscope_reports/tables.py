@@ -261,10 +261,23 @@ def _more(count: int, noun: str) -> list[Text]:
 
 
 def recommended(one: Recommendation) -> str:
-    """The bucket size that is predicted to help, in a sentence."""
+    """The bucket size that is predicted to help, in a sentence or two; code is between backticks."""
     low, high = one.gain_ms_ci
     return (
-        f"bucket_cap_mb={one.bucket_cap_mb:g} is predicted to make a step {milliseconds(one.gain_ms)} shorter (95 % interval "
-        f"{milliseconds(low)} to {milliseconds(high)}), with {plural(one.buckets, 'bucket')}; "
+        f"`bucket_cap_mb={one.bucket_cap_mb:g}` is predicted to make a step {milliseconds(one.gain_ms)} shorter (95 % interval "
+        f"{milliseconds(low)} to {milliseconds(high)}), with {plural(one.buckets, 'bucket')}{_contention(one)}; "
         "`stepscope predict` has the other sizes, `stepscope sweep` measures them"
+    )
+
+
+def _contention(one: Recommendation) -> str:
+    """What of the gain is none of the cost of communication, where that is a hundredth of it or more."""
+    contended = one.contention_ms or 0.0
+    if abs(contended) < 0.01 * one.gain_ms:
+        return ""
+    transfers = milliseconds(one.gain_ms - contended)
+    side = "less" if contended > 0 else "more"
+    return (
+        f": {transfers} less waiting for transfers, and {milliseconds(abs(contended))} {side} compute slowed beside them "
+        "(contention, no part of the cost of communication)"
     )

@@ -37,7 +37,7 @@ def test_the_table_has_every_cap_now_and_the_best_schedule(
     out = capsys.readouterr().out
     assert all(len(line) <= 80 for line in out.splitlines())
     names = [line.split("  ")[1] for line in out.splitlines() if line.startswith("  ") and "MiB  " in line]
-    assert out.startswith("bucket_cap_mb=2: a step of 29.25 ms instead of 39.25 ms")
+    assert out.startswith("bucket_cap_mb=1: a step of 28.25 ms instead of 39.25 ms")
     assert {"now", "1", "2", "25"} <= {name.strip() for name in names}
     assert "best schedule" in out
 

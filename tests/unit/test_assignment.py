@@ -202,6 +202,7 @@ def test_buckets_are_those_that_ddp_reduces(name: str, size: str, process_group:
     rebuilds = not about.find_unused_parameters
     order, rule = (ready, ready_order) if rebuilds else (sorted(ready), registration_order)
     expected = [[order[k] for k in bucket] for bucket in rule(tensors(model, order), [CAPS[size]])]
+    assert about.bucket_caps_bytes == [CAPS[size]]
     assert about.in_ready_order == rebuilds  # an unused parameter is in no order of arrival
     assert about.rebuilt == (
         rebuilds and not about.static_graph
@@ -219,7 +220,8 @@ def test_the_first_bucket_is_smaller_where_the_script_names_no_cap(process_group
     model = nn.Sequential(*(nn.Linear(*shape, bias=False) for shape in shapes))
     launched, about = reduced(model, None, {})
     ready = [parameter.index for parameter in about.parameters]
-    expected = ready_order(tensors(model, ready), [FIRST_BUCKET_BYTES, 25 << 20])
+    assert about.bucket_caps_bytes == [FIRST_BUCKET_BYTES, 25 << 20]
+    expected = ready_order(tensors(model, ready), about.bucket_caps_bytes)
     assert launched == [[ready[k] for k in bucket] for bucket in expected]
     assert len(launched) == 2
 

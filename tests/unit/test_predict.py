@@ -6,12 +6,14 @@ A gradient of MIB elements is a MiB, and takes 1 ms on the wire.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gloo_job import COPY_US, Host, case_of, ddp, lay_out
+from stepscope.audit.cap_rule import CAPS_MIB, Candidate, choose
 from stepscope.audit.case import Case
 from stepscope.audit.recommend import recommend
 from stepscope.errors import InputError
@@ -36,6 +38,13 @@ def one_bucket(host: Host) -> None:
 def two_buckets(host: Host) -> None:
     host.forward(2000)
     ddp(host, [MIB] * 12, [(8 * MIB, 7), (4 * MIB, 11)], node_us=2000)
+    host.update(1000)
+
+
+def by_default(host: Host) -> None:
+    """As DDP cuts them unless it is told a cap."""
+    host.forward(2000)
+    ddp(host, [MIB] * 12, [(MIB, 0), (11 * MIB, 11)], node_us=2000)
     host.update(1000)
 
 
@@ -70,16 +79,61 @@ def test_the_recorded_cap_gives_the_recorded_step_back(tmp_path: Path) -> None:
     assert made[0].gain_ms == pytest.approx(0, abs=0.02)
 
 
+def test_the_buckets_of_ddps_default_are_not_those_of_25_mib(tmp_path: Path) -> None:
+    """DDP's default has 1 MiB for the first bucket: cut anew, the recorded caps give the recorded step; 25 MiB is one bucket."""
+    made_so = case(tmp_path, by_default)
+    run = {
+        "ddp": [
+            {"bucket_cap_bytes": 25 << 20, "bucket_caps_bytes": [1 << 20, 25 << 20], "in_ready_order": False}
+        ]
+    }
+    made = asked(replace(made_so, run=run), 25)
+    assert (made.recorded.bucket_cap_mb, made.recorded.first_bucket_cap_mb) == (25, 1)
+    assert made.recorded.check_ms == pytest.approx(0, abs=0.02)
+    assert made.caps[0].bucket_bytes == [12 << 20]
+    assert made.caps[0].gain_ms == pytest.approx(-1, abs=0.02)
+
+
 def test_no_cap_beats_the_best_schedule(tmp_path: Path) -> None:
     made = asked(case(tmp_path, one_bucket, latency=300), 0.001, 1, 25)
     assert all(one.step_ms >= made.best_schedule.step_ms for one in made.caps)
     assert made.best_schedule.buckets == 12
 
 
-def test_the_largest_cap_that_brings_most_is_recommended(tmp_path: Path) -> None:
-    """11 ms by 1 MiB, 10 by 2: over nine tenths; 8 by 4 is not."""
-    made = asked(case(tmp_path, one_bucket), 1, 2, 4, 25)
-    assert made.recommended_mb == 2
+def test_the_middle_of_the_caps_that_cannot_be_told_from_the_best_is_recommended() -> None:
+    """Of a step of 100 ms 1 % is noise; caps of the same buckets count once, as the one closest to DDP's 25 MiB."""
+
+    def candidate(cap: float, buckets: int, *gains: float) -> Candidate:
+        return Candidate(cap, [1] * buckets, {step: ms * 1e6 for step, ms in enumerate(gains)})
+
+    plateau = [
+        candidate(0.5, 24, 9.5, 9.7, 9.6),
+        candidate(1, 12, 9.9, 10.1, 10.0),
+        candidate(2, 12, 9.9, 10.1, 10.0),
+        candidate(5, 5, 9.2, 9.4, 9.3),
+        candidate(10, 2, 8.5, 8.7, 8.6),
+        candidate(100, 1, 0, 0, 0),
+    ]
+    chosen = choose(plateau, 100e6)
+    assert (chosen.cap_mb, chosen.alike_mb) == (2, (0.5, 2, 5))
+    assert chosen.why == "0.5, 2 and 5 MiB can't be told apart, and this is the middle of them"
+    assert choose(plateau[2:], 100e6).cap_mb == 5, "of two the larger"
+    alone = choose([plateau[1], plateau[4]], 100e6)
+    assert (alone.cap_mb, alone.why) == (1, "no other cap comes within 1 % of that step")
+
+
+def test_a_cap_whose_steps_now_win_and_now_lose_is_not_told_from_the_best() -> None:
+    best = Candidate(1, [1, 1], {0: 10e6, 1: 12e6, 2: 11e6})
+    unsteady = Candidate(5, [2], {0: 11e6, 1: 9e6, 2: 8e6})
+    assert choose([best, unsteady], 100e6).alike_mb == (1, 5)
+
+
+def test_the_present_cap_stays_where_the_gain_is_no_more_than_noise() -> None:
+    assert choose([Candidate(1, [1], {0: 0.9e6, 1: 0.9e6})], 100e6).cap_mb is None
+    now_and_then = choose([Candidate(1, [1], {0: 5e6, 1: 6e6, 2: -1e6})], 100e6)
+    assert now_and_then.cap_mb is None
+    assert now_and_then.why == "in some of the recorded steps 1 MiB would have gained nothing"
+    assert choose([], 100e6).cap_mb is None
 
 
 def test_nothing_is_recommended_where_no_cap_gains_anything(tmp_path: Path) -> None:
@@ -93,11 +147,20 @@ def test_nothing_is_recommended_where_no_cap_gains_anything(tmp_path: Path) -> N
     assert recommend(good) is None
 
 
-def test_an_audit_recommends_what_predict_does(tmp_path: Path) -> None:
-    found = recommend(case(tmp_path, one_bucket))
+@pytest.mark.parametrize(
+    "unprofiled_ms", [pytest.param(None, id="of traces"), pytest.param(30.0, id="of a run")]
+)
+def test_an_audit_recommends_what_predict_does(tmp_path: Path, unprofiled_ms: float | None) -> None:
+    """The same cap, step and gain: those of a step that was not recorded, where the run has one."""
+    run = {"profiler_cost": {"unprofiled_ms": unprofiled_ms}} if unprofiled_ms else None
+    made = replace(case(tmp_path, one_bucket), run=run)
+    found, predicted = recommend(made), asked(made, *CAPS_MIB)
     assert found is not None
-    assert (found.bucket_cap_mb, found.buckets) == (2, 6)
-    assert found.gain_ms == pytest.approx(10, abs=0.01)
+    assert (found.bucket_cap_mb, found.buckets, found.alike_mb) == (1, 12, [1])
+    assert predicted.recommended_mb == 1
+    (same,) = (one for one in predicted.caps if one.bucket_cap_mb == 1)
+    assert (found.step_ms, found.gain_ms, found.gain_ms_ci) == (same.step_ms, same.gain_ms, same.gain_ms_ci)
+    assert found.gain_ms == pytest.approx(11, abs=0.01)
 
 
 def test_one_step_does_not_tell_a_gain_from_noise(tmp_path: Path) -> None:

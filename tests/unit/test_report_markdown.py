@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import Any
 
 import msgspec
+import pytest
 from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
@@ -204,5 +205,37 @@ def test_what_was_not_measured_is_left_out() -> None:
 def test_the_bucket_size_that_is_predicted_to_help_is_part_of_the_answer() -> None:
     one = Recommendation(bucket_cap_mb=5, buckets=7, step_ms=346.4, gain_ms=7.94, gain_ms_ci=(5.69, 9.45))
     answer, _ = text_of(replace(with_findings(), recommendation=one)).split("<details>", maxsplit=1)
-    assert "**Bucket size:** bucket\\_cap\\_mb=5 is predicted to make a step 7.94 ms shorter" in answer
-    assert "(95 % interval 5.69 ms to 9.45 ms), with 7 buckets" in answer
+    assert "**Bucket size:** `bucket_cap_mb=5` is predicted to make a step 7.94 ms shorter" in answer
+    assert "(95 % interval 5.69 ms to 9.45 ms), with 7 buckets; `stepscope predict` has" in answer
+
+
+@pytest.mark.parametrize(
+    ("contention_ms", "told"),
+    [
+        (None, "with 7 buckets; `"),
+        (
+            2.0,
+            "with 7 buckets: 6.00 ms less waiting for transfers, and 2.00 ms less compute slowed beside them",
+        ),
+        (
+            -2.0,
+            "with 7 buckets: 10.00 ms less waiting for transfers, and 2.00 ms more compute slowed beside them",
+        ),
+    ],
+)
+def test_what_of_a_gain_is_no_part_of_the_cost_is_said(contention_ms: float | None, told: str) -> None:
+    """8 ms shorter; the cost of communication leaves contention apart, the gain does not."""
+    one = Recommendation(
+        bucket_cap_mb=5, buckets=7, step_ms=346, gain_ms=8, gain_ms_ci=(7, 9), contention_ms=contention_ms
+    )
+    assert told in text_of(replace(with_findings(), recommendation=one))
+
+
+def test_the_advice_of_the_costliest_cause_says_what_it_is_worth() -> None:
+    audit = with_findings()
+    finding = audit.findings[0]
+    advised = replace(audit.verdict, next_step=f"{finding.cause}: {finding.fix}")
+    assert (
+        "a step now, "
+        in text_of(replace(audit, verdict=advised)).split("What to do:", 1)[1].split("\n", 1)[0]
+    )

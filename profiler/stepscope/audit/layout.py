@@ -46,6 +46,17 @@ def layout_of(round_: Round, run: Mapping[str, Any] | None) -> Layout:
     return _as_recorded(gradients, round_, run or {}) or _as_arrived(gradients, round_.element_size)
 
 
+def caps_of(run: Mapping[str, Any] | None) -> list[float] | None:
+    """What the run's DDP fills its buckets up to, in bytes and launch order; the last holds for all further ones.
+
+    None where the run has not one DDP module.
+    """
+    modules = (run or {}).get("ddp", [])
+    if len(modules) != 1:
+        return None
+    return list(modules[0].get("bucket_caps_bytes") or [modules[0]["bucket_cap_bytes"]])
+
+
 def units_of(round_: Round) -> tuple[Gradient, ...]:
     """The recorded buckets of a backward, each taken for one gradient: they may be merged, not split."""
     return tuple(Gradient(round_.sent(op), op.launch, op.elements or 0) for op in round_.ops)

@@ -14,6 +14,11 @@ from stepscope.replay.change import NOTHING, Change
 from stepscope.replay.contended import Contended, slowdown
 from stepscope.replay.graph import StepGraph
 from stepscope.stats import median
+from stepscope.units import NS_PER_MS
+
+_CLOSE_ENOUGH = 1e-3
+_SLOWEST, _QUICKEST = 2.0, 0.25
+"""Within these factors host time is looked for that makes a replayed step as long as an unrecorded one."""
 
 Steps = dict[int, float]
 """Step number to ns: the mean over ranks."""
@@ -31,17 +36,23 @@ class Outcome:
     steps: Steps
     floor: float | None
 
+    def gains(self, now: Steps) -> Steps:
+        """By step, how much shorter it is than now; ns."""
+        return {number: now[number] - taken for number, taken in self.steps.items()}
+
 
 class Rebucketing:
     """The steps of a case whose gradients DDP's reducer reduced, to be cut in other ways.
 
-    host_time: factor on what host threads do, on a CPU. On a CPU compute is slower beside transfers, as it was recorded to be.
+    host_time: factor on what host threads do, on a CPU. contended: on a CPU compute is slower beside transfers, as it was
+    recorded to be; else it is as long as it was wherever the transfers are.
     """
 
-    def __init__(self, case: Case, *, host_time: float = 1.0) -> None:
+    def __init__(self, case: Case, *, host_time: float = 1.0, contended: bool = True) -> None:
         self._case, self._host_time = case, host_time
         self.on_cpu = all(recording.device == "cpu" for recording in case.recordings)
-        self.slowdown = case.shared("slowdown", lambda: _slowdown(case)) if self.on_cpu else None
+        known = self.on_cpu and contended
+        self.slowdown = case.shared("slowdown", lambda: _slowdown(case)) if known else None
         self.rounds = case.shared("reduced", lambda: _all_reduced(case))
         self.steps = list(self.rounds)
 
@@ -110,6 +121,30 @@ class Rebucketing:
             for round_ in rounds
         ]
         return sum(floors) / len(floors)
+
+
+def unrecorded_step(case: Case) -> float | None:
+    """A step without the profiler in the same run, in ns; None where the run does not tell."""
+    cost = (case.run or {}).get("profiler_cost")
+    return cost["unprofiled_ms"] * NS_PER_MS if cost else None
+
+
+def host_time(case: Case) -> float:
+    """On CPUs the factor on what host threads do that makes the replayed step as long as an unrecorded one; else 1.
+
+    Recording slows hosts, not the link; and a machine is not equally quick at all times.
+    """
+    unrecorded = unrecorded_step(case)
+    if unrecorded is None or not Rebucketing(case).on_cpu:
+        return 1.0
+    low, high = _QUICKEST, _SLOWEST
+    while high - low > _CLOSE_ENOUGH:
+        middle = (low + high) / 2
+        if median(list(Rebucketing(case, host_time=middle).recorded().values())) < unrecorded:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
 
 
 def _times(time: Timing, rate: float) -> Timing:

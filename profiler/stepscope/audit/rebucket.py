@@ -12,14 +12,13 @@ from itertools import accumulate
 
 import numpy as np
 
-from stepscope.audit.case import Case, Price, RankStep
+from stepscope.audit.case import Case, RankStep
 from stepscope.audit.causes.finding import in_step
 from stepscope.audit.causes.rounds import Gradient, Round, reducing_rounds
 from stepscope.audit.layout import layout_of, units_of
 from stepscope.audit.ring import line_through
-from stepscope.audit.schedule import Transfer, best_schedule
+from stepscope.audit.schedule import Transfer
 from stepscope.replay import reducer
-from stepscope.replay.assignment import MIB
 from stepscope.replay.change import Change
 from stepscope.replay.graph import StepGraph
 from stepscope.replay.joined import Key
@@ -31,10 +30,6 @@ from stepscope.stats import median
 Timing = Callable[[float], float]
 """How long a message of so many bytes has the link, in ns, if alone."""
 
-CAPS_MIB = (1, 2, 5, 10, 25, 50, 100)
-"""What `bucket_cap_mb` is tried at: the usual settings, DDP's default of 25 among them."""
-MOST_OF_IT = 0.9
-"""The largest cap that brings so much of what the best one brings is taken: fewer buckets are fewer launches."""
 _QUICK = 0.25
 _ALONE = 0.95
 """A transfer that takes less than this share of its time on the link shared it."""
@@ -251,43 +246,6 @@ def choose(case: Case, pick: Callable[[RankStep], Round | None]) -> dict[int, li
     return found
 
 
-def best_cap(case: Case, chosen: Mapping[int, Sequence[Round]], link: Link) -> int | None:
-    """The largest `bucket_cap_mb` that brings most of what any brings, by the schedules' ends; None where none does."""
-    gains = dict.fromkeys(CAPS_MIB, 0.0)
-    for number, rounds in chosen.items():
-        work = works(case.graphs[number])
-        for round_ in rounds:
-            over = max(op.end for op in round_.ops)
-            here = link.slowed(rate_of(round_, work, link.time))
-            for cap in CAPS_MIB:
-                one = cut(case, round_, [cap * MIB])
-                todo = transfers_of(one, here.time)
-                gains[cap] += max(0.0, over - max(slot.end for slot in best_schedule(todo, lanes=1)))
-    best = max(gains.values())
-    return max(cap for cap, gain in gains.items() if gain >= MOST_OF_IT * best) if best > 0 else None
-
-
 def transfers_of(one: Cut, time: Timing) -> list[Transfer]:
     """A cut's buckets as transfers to schedule."""
     return [Transfer(ready, time(size)) for ready, size in zip(one.ready, one.bytes, strict=True)]
-
-
-@dataclass(frozen=True, slots=True)
-class Recommended:
-    """The best cap for some rounds of gradients, and what it would bring."""
-
-    example: Round
-    cap: int
-    """MiB."""
-    price: Price | None
-
-
-def recommended(case: Case, wanted: Callable[[RankStep], Round | None]) -> Recommended | None:
-    """The rounds that `wanted` picks, cut by the best cap; None where there are none or no cap is better."""
-    chosen = choose(case, wanted)
-    link = link_of(case) if chosen else None
-    cap = best_cap(case, chosen, link) if link is not None else None
-    if link is None or cap is None:
-        return None
-    price = case.price(lambda graph: remade(case, graph, chosen.get(graph.step, []), link, [cap * MIB]))
-    return Recommended(next(iter(chosen.values()))[0], cap, price)

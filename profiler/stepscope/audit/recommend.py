@@ -2,47 +2,124 @@
 
 from __future__ import annotations
 
-from stepscope.audit import result
-from stepscope.audit.case import Case
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from stepscope.audit import rebucket, result
+from stepscope.audit.cap_rule import CAPS_MIB, Candidate, alike, choose, middle
+from stepscope.audit.case import Case, Price, RankStep
 from stepscope.audit.causes.finding import MINIMUM_SHARE
-from stepscope.audit.outcome import Rebucketing
-from stepscope.audit.rebucket import best_cap, link_of
+from stepscope.audit.causes.rounds import Round
+from stepscope.audit.outcome import Outcome, Rebucketing, host_time, unrecorded_step
+from stepscope.audit.rebucket import Link, cut, link_of, rate_of, remade, transfers_of, works
+from stepscope.audit.schedule import best_schedule
 from stepscope.replay.assignment import MIB
 from stepscope.stats import bootstrap_interval, median
-from stepscope.units import ns_to_ms
+from stepscope.units import NS_PER_MS, ns_to_ms
 
 
 def recommend(case: Case) -> result.Recommendation | None:
-    """None where no cap gains anything, one recorded step does not tell, or DDP's reducer did not reduce the gradients.
+    """As `predict` has it. None where no cap gains anything, one step does not tell, or DDP did not reduce the gradients."""
+    found: result.Recommendation | None = case.shared("recommendation", lambda: _recommend(case))
+    return found
 
-    Only the one cap that schedules of the buckets point to is replayed: replays are what an audit takes its time for.
-    """
-    step_ms = case.step_ms
-    if step_ms is None or not _much_is_exposed(case, step_ms):
+
+def _recommend(case: Case) -> result.Recommendation | None:
+    step_ms, link = case.step_ms, link_of(case)
+    if step_ms is None or link is None or not _much_is_exposed(case, step_ms):
         return None
-    cutting, link = Rebucketing(case), link_of(case)
-    cap = best_cap(case, cutting.rounds, link) if link is not None else None
-    if link is None or cap is None:
+    step = unrecorded_step(case) or step_ms * NS_PER_MS
+    speed = host_time(case)
+    outcomes, gains = _tried(Rebucketing(case, host_time=speed), link, CAPS_MIB)
+    choice = choose([Candidate(cap, outcomes[cap].bytes, gains[cap]) for cap in outcomes], step)
+    if choice.cap_mb is None:
         return None
-    rates = cutting.rates(link.time)
-    outcome = cutting.cut([cap * MIB], link.time, rates)
-    if outcome is None:
-        return None
-    now = cutting.as_they_are(link.time, rates)
-    gains = [now[number] - taken for number, taken in outcome.steps.items()]
-    gain, interval = median(gains), bootstrap_interval(gains)
-    if interval is None or interval[0] <= 0 or ns_to_ms(gain) < MINIMUM_SHARE * step_ms:
-        return None
+    each = list(gains[choice.cap_mb].values())
+    gain, interval = median(each), bootstrap_interval(each)
+    assert interval is not None  # else there is no choice
     return result.Recommendation(
-        bucket_cap_mb=cap,
-        buckets=len(outcome.bytes),
-        step_ms=step_ms - ns_to_ms(gain),
+        bucket_cap_mb=choice.cap_mb,
+        buckets=len(outcomes[choice.cap_mb].bytes),
+        alike_mb=list(choice.alike_mb),
+        step_ms=ns_to_ms(step - gain),
         gain_ms=ns_to_ms(gain),
         gain_ms_ci=(ns_to_ms(interval[0]), ns_to_ms(interval[1])),
+        contention_ms=_less_contention(case, speed, link, choice.cap_mb, gain),
     )
+
+
+def _tried(
+    cutting: Rebucketing, link: Link, caps: Sequence[float]
+) -> tuple[dict[float, Outcome], dict[float, dict[int, float]]]:
+    """The steps with each cap, and by step what it gains on the recorded buckets; ns."""
+    rates = cutting.rates(link.time)
+    now = cutting.as_they_are(link.time, rates)
+    found = {cap: cutting.cut([cap * MIB], link.time, rates) for cap in caps}
+    outcomes = {cap: outcome for cap, outcome in found.items() if outcome is not None}
+    return outcomes, {cap: outcome.gains(now) for cap, outcome in outcomes.items()}
+
+
+def _less_contention(case: Case, speed: float, link: Link, cap: float, gain: float) -> float | None:
+    """How much of a gain in ns is compute that is slowed less by transfers beside it, in ms; None where nothing tells that."""
+    if Rebucketing(case).slowdown is None:
+        return None
+    _, gains = _tried(Rebucketing(case, host_time=speed, contended=False), link, [cap])
+    return ns_to_ms(gain - median(list(gains[cap].values())))
 
 
 def _much_is_exposed(case: Case, step_ms: float) -> bool:
     """Whether there is enough gradient communication beside no compute for a schedule to win back."""
     exposed = [ns_to_ms(one.step.gradient.exposed) for one in case.rank_steps() if one.step.gradient]
     return bool(exposed) and median(exposed) >= MINIMUM_SHARE * step_ms
+
+
+def best_cap(case: Case, chosen: Mapping[int, Sequence[Round]], link: Link) -> float | None:
+    """By the same rule for some rounds of gradients, as the ends of schedules have it; None where no cap gains anything."""
+    step_ms = case.step_ms
+    if step_ms is None or not chosen:
+        return None
+    example = next(iter(chosen.values()))[0]
+    candidates = [
+        Candidate(
+            cap,
+            cut(case, example, [cap * MIB]).bytes,
+            {number: _earlier(case, number, rounds, link, cap) for number, rounds in chosen.items()},
+        )
+        for cap in CAPS_MIB
+    ]
+    tied = alike(candidates, step_ms * NS_PER_MS)
+    return middle(tied).cap_mb if tied else None
+
+
+def _earlier(case: Case, number: int, rounds: Sequence[Round], link: Link, cap: float) -> float:
+    """How much earlier the gradients of a step's rounds could have been reduced with a cap; ns, mean over the rounds."""
+    work, total = works(case.graphs[number]), 0.0
+    for round_ in rounds:
+        here = link.slowed(rate_of(round_, work, link.time))
+        todo = transfers_of(cut(case, round_, [cap * MIB]), here.time)
+        over = max(op.end for op in round_.ops)
+        total += max(0.0, over - max(slot.end for slot in best_schedule(todo, lanes=1)))
+    return total / len(rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """The cap to set against something that some rounds of gradients suffer from, and what it would bring."""
+
+    example: Round
+    cap_mb: float
+    price: Price | None
+
+
+def remedy(case: Case, wanted: Callable[[RankStep], Round | None]) -> Remedy | None:
+    """For the rounds that `wanted` picks: the cap that the audit recommends, else their best; None where none is better."""
+    chosen = rebucket.choose(case, wanted)
+    link = link_of(case) if chosen else None
+    if link is None:
+        return None
+    advised = recommend(case)
+    cap = advised.bucket_cap_mb if advised is not None else best_cap(case, chosen, link)
+    if cap is None:
+        return None
+    price = case.price(lambda graph: remade(case, graph, chosen.get(graph.step, []), link, [cap * MIB]))
+    return Remedy(next(iter(chosen.values()))[0], cap, price)

@@ -259,11 +259,16 @@ class Recommendation(_Plain, frozen=True, kw_only=True):
 
     bucket_cap_mb: float
     buckets: int
+    alike_mb: list[float] = []
+    """The caps that it was chosen among, since their steps can't be told from the shortest; one of each with the same buckets."""
     step_ms: float
-    """As the recorded steps would have been."""
+    """Of an unrecorded step where the run says what recording cost, else of a recorded one; the gain too."""
     gain_ms: float
     gain_ms_ci: Span
     """Bootstrap 95 % over the recorded steps."""
+    contention_ms: float | None = None
+    """How much of the gain is compute that transfers slow less (below 0: more), which is no part of the cost of communication;
+    absent where nothing tells."""
 
 
 class Warning(_Plain, frozen=True, kw_only=True):

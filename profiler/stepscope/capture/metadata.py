@@ -61,6 +61,8 @@ class DdpModule(msgspec.Struct, frozen=True, kw_only=True):
 
     module: str
     bucket_cap_bytes: int
+    bucket_caps_bytes: list[int] = []
+    """In launch order, the last for all further buckets: the first one's is smaller where the script names no cap."""
     find_unused_parameters: bool
     static_graph: bool
     gradient_as_bucket_view: bool
@@ -103,7 +105,11 @@ class RankMetadata(msgspec.Struct, frozen=True, kw_only=True):
     device: str
     backend: str | None
     trace: str | None = None
-    """File name in the run directory."""
+    """File name in the run directory: of the trace, or of its columns where they were gathered."""
+    gathered: bool = False
+    """Rank 0 has all of this rank's part."""
+    trace_bytes: int | None = None
+    """Size of the trace that gathered columns were taken from."""
     recorded_steps: list[int] = []
     unfinished_step: int | None = None
     """A step that was going on when the recording had to end; the trace holds its beginning."""
@@ -138,6 +144,8 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ended_ns: int | None = None
     """Time of day in ns at which the script ended."""
     trace: str | None = None
+    trace_bytes: int | None = None
+    """Size of the trace itself, where `trace` is its gathered columns."""
     recorded_steps: list[int] = []
     unfinished_step: int | None = None
     problem: str | None = None
@@ -197,5 +205,8 @@ def load_run(path: str | Path) -> RunMetadata:
 def write_json(path: Path, data: msgspec.Struct) -> None:
     """Write `data` as indented JSON; a reader sees the old file or all of the new one, on shared storage too."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
-    draft.write_bytes(msgspec.json.format(msgspec.json.encode(data), indent=1))
-    draft.replace(path)
+    try:
+        draft.write_bytes(msgspec.json.format(msgspec.json.encode(data), indent=1))
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)

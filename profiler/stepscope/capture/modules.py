@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -69,6 +70,7 @@ def _ddp(module: DistributedDataParallel) -> DdpModule:
     return DdpModule(
         module=type(module.module).__name__,
         bucket_cap_bytes=int(data["bucket_cap_bytes"]),
+        bucket_caps_bytes=_caps(module, int(data["bucket_cap_bytes"])),
         find_unused_parameters=bool(data["find_unused_parameters"]),
         static_graph=bool(data.get("static_graph", 0)),
         gradient_as_bucket_view=bool(data["gradient_as_bucket_view"]),
@@ -88,6 +90,16 @@ def _ddp(module: DistributedDataParallel) -> DdpModule:
         ],
         in_ready_order=order is ready,
     )
+
+
+def _caps(module: DistributedDataParallel, cap: int) -> list[int]:
+    """A list of the script's own; else the cap, and before it the first bucket's where that is DDP's default."""
+    listed = getattr(module, "bucket_bytes_cap_list", None)
+    if listed:
+        return list(listed)
+    distributed: Any = dist  # its stubs do not export the name
+    first = [distributed._DEFAULT_FIRST_BUCKET_BYTES]
+    return [*(first if getattr(module, "bucket_bytes_cap_default", True) else []), cap]
 
 
 def _fsdp2() -> Iterable[FsdpModule]:

@@ -26,7 +26,6 @@ from stepscope.cli.progress import progress_bar
 from stepscope.predict.result import Predicted
 
 GROUP = "stepscope.predict_reports"
-CAPS_MB = (0.5, 1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -76,12 +75,13 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _predict(args: argparse.Namespace) -> Predicted:
+    from stepscope.audit.cap_rule import CAPS_MIB
     from stepscope.predict.case import read_case
     from stepscope.predict.link import Wanted
     from stepscope.predict.whatif import Question, predict
 
     question = Question(
-        caps_mb=args.bucket_cap_mb or CAPS_MB,
+        caps_mb=args.bucket_cap_mb or CAPS_MIB,
         world_size=args.world_size,
         link=Wanted(args.bw, args.latency, args.fabric),
         accumulate=args.accumulate,

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from stepscope.audit.cap_rule import Candidate, Choice, choose
 from stepscope.audit.case import Case
-from stepscope.audit.outcome import Outcome, Rebucketing, Steps
-from stepscope.audit.rebucket import Timing, link_of
+from stepscope.audit.outcome import Outcome, Rebucketing, Steps, host_time, unrecorded_step
+from stepscope.audit.rebucket import Link, Timing, link_of
 from stepscope.errors import InputError
 from stepscope.predict.case import read_case
 from stepscope.predict.result import Prediction
 from stepscope.replay.assignment import MIB
 from stepscope.stats import bootstrap_interval, median
 from stepscope.units import NS_PER_MS
-
-_CLOSE_ENOUGH = 1e-3
-_SLOWEST, _QUICKEST = 2.0, 0.25
-"""Within these factors host time is looked for that makes a replayed step as long as an unrecorded one."""
 
 
 def bucket_caps(run: str | Path, caps_mb: Sequence[float]) -> list[Prediction]:
@@ -42,35 +39,56 @@ class CapPredictor:
     """Predicts from one case. Raises InputError where it holds no DDP step that can be cut anew."""
 
     def __init__(
-        self, case: Case, time: Timing | None = None, *, own: bool = True, added: float = 0.0
+        self,
+        case: Case,
+        time: Timing | None = None,
+        *,
+        own: bool = True,
+        added: float = 0.0,
+        link: Link | None = None,
     ) -> None:
         """time: what messages take instead of what the run's took. own: it is the run's, whose transfers set its level.
 
-        added: ns that every predicted step takes beyond that.
+        added: ns that every predicted step takes beyond that. link: what the run's took, where more is known than it says.
         """
-        link = link_of(case)
+        link = link or link_of(case)
         plain = Rebucketing(case)
         if link is None or not plain.steps:
             raise InputError(why_not(case))
         own_rates = plain.rates(link.time)
         recorded = plain.recorded()
         self.recorded = median(list(recorded.values()))
-        unrecorded = _unrecorded(case)
-        host_time = _host_time(case, unrecorded) if unrecorded and plain.on_cpu else 1.0
-        self.cutting = Rebucketing(case, host_time=host_time)
+        self.cutting = Rebucketing(case, host_time=host_time(case))
         as_recorded = self.cutting.as_they_are(link.time, own_rates)
-        self.measured = unrecorded or self.recorded
+        self.measured = unrecorded_step(case) or self.recorded
         self._step = self.measured + added
         self.exposed = exposed_ns(case, plain.steps)
         self._time = time or link.time
         self._rates = own_rates if own else dict.fromkeys(own_rates, 1.0)
         self._was = as_recorded
+        self._cut: dict[float, Outcome | None] = {}
         self._now = as_recorded if time is None else self.cutting.as_they_are(self._time, self._rates)
 
     def predict(self, caps_mb: Sequence[float]) -> list[Prediction]:
         """One prediction a cap, in the order given."""
-        found = [(cap, self.cutting.cut([cap * MIB], self._time, self._rates)) for cap in caps_mb]
-        return [self._prediction(cap, outcome) for cap, outcome in found if outcome is not None]
+        return [self._prediction(cap, outcome) for cap, outcome in self._cuts(caps_mb)]
+
+    def choose(self, caps_mb: Sequence[float]) -> Choice:
+        """Which of the caps to take."""
+        candidates = [Candidate(cap, one.bytes, one.gains(self._now)) for cap, one in self._cuts(caps_mb)]
+        return choose(candidates, self._step - _median_of_differences(self._was, self._now))
+
+    def off_by(self, caps: Sequence[float]) -> float | None:
+        """How much longer the recorded caps (bytes), cut anew, make the step than the recorded buckets; ns."""
+        outcome = self.cutting.cut(caps, self._time, self._rates)
+        return None if outcome is None else -median(list(outcome.gains(self._now).values()))
+
+    def _cuts(self, caps_mb: Sequence[float]) -> list[tuple[float, Outcome]]:
+        for cap in caps_mb:
+            if cap not in self._cut:
+                self._cut[cap] = self.cutting.cut([cap * MIB], self._time, self._rates)
+        found = [(cap, self._cut[cap]) for cap in caps_mb]
+        return [(cap, outcome) for cap, outcome in found if outcome is not None]
 
     def best_schedule(self) -> Prediction:
         """Every gradient sent the moment it is there, without latency: what no cap can beat."""
@@ -88,7 +106,7 @@ class CapPredictor:
 
     def _prediction(self, cap: float, outcome: Outcome) -> Prediction:
         change = _median_of_differences(self._was, outcome.steps)
-        gains = [self._now[number] - taken for number, taken in outcome.steps.items()]
+        gains = list(outcome.gains(self._now).values())
         interval = bootstrap_interval(gains)
         exposed = max(0.0, self.exposed - change)
         return Prediction(
@@ -113,27 +131,6 @@ def exposed_ns(case: Case, steps: Sequence[int]) -> float:
         if one.number in steps and one.step.gradient is not None:
             by_step.setdefault(one.number, []).append(one.step.gradient.exposed)
     return median([sum(ranks) / len(ranks) for ranks in by_step.values()])
-
-
-def _unrecorded(case: Case) -> float | None:
-    """A step without the profiler in the same run, in ns; None where the run does not tell."""
-    cost = (case.run or {}).get("profiler_cost")
-    return cost["unprofiled_ms"] * NS_PER_MS if cost else None
-
-
-def _host_time(case: Case, unrecorded: float) -> float:
-    """The factor on what host threads do that makes the replayed step as long as an unrecorded one.
-
-    Recording slows hosts, not the link; and a machine is not equally quick at all times.
-    """
-    low, high = _QUICKEST, _SLOWEST
-    while high - low > _CLOSE_ENOUGH:
-        middle = (low + high) / 2
-        if median(list(Rebucketing(case, host_time=middle).recorded().values())) < unrecorded:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
 
 
 def why_not(case: Case) -> str:

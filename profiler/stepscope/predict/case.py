@@ -46,7 +46,7 @@ def read_case(path: str | Path, progress: Callable[[int, int, str], None] | None
 def case_of(recordings: Sequence[Recording], run: dict[str, object] | None) -> Case:
     """Recordings of one job laid out to be replayed: of their valid steps those that an audit replays."""
     pairing = pair(recordings)
-    bases = prepare(recordings, pairing)
+    bases = prepare(recordings, pairing, run)
     chosen = replayed_steps(bases)
     timelines = [Timeline(recording.trace) for recording in recordings]
     drawn = {number: build(recordings, pairing, number, timelines) for number in chosen}

@@ -44,6 +44,8 @@ class Recorded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Backwards an optimizer step."""
     bucket_cap_mb: float | None
     """As the run has it; absent where run.json is."""
+    first_bucket_cap_mb: float | None = None
+    """Of the first bucket, where it is another one: DDP's default has 1 MiB for it."""
     bucket_bytes: list[int]
     step_ms: float
     """Of an unrecorded step where the run has one, else of a recorded one."""
@@ -91,7 +93,9 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     best_schedule: Prediction
     """Every gradient sent the moment it is there, without latency: no cap can beat it."""
     recommended_mb: float | None = None
-    """The largest cap that brings nine tenths of what any brings, where that is more than the noise; else absent."""
+    """The middle one of the caps that can't be told from the best, where it gains more than the noise; else absent."""
+    alike_mb: list[float] = []
+    """The caps that it was chosen among, one of each that give the same buckets."""
     why: str
     """What the recommendation, or its absence, rests on."""
     global_batch: float | None = None

@@ -6,16 +6,15 @@ Accumulation and ZeRO add to every step alike, whatever its buckets: what they a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Any
 
 from stepscope import intervals as iv
 from stepscope.audit.case import Case, RankStep
-from stepscope.audit.causes.finding import MINIMUM_SHARE
 from stepscope.audit.causes.rounds import rounds
-from stepscope.audit.rebucket import MOST_OF_IT, Timing
+from stepscope.audit.layout import caps_of
+from stepscope.audit.rebucket import Timing
 from stepscope.errors import InputError
 from stepscope.predict import result
 from stepscope.predict.caps import CapPredictor, check_caps, why_not
@@ -59,12 +58,12 @@ def predict(case: Case, run: str, question: Question) -> result.Predicted:
         raise InputError(
             "the ranks' gradients differ in number or size; predict needs the same model on every rank"
         )
-    recommended, why = recommend(present, caps)
+    choice = predictor.choose(wanted)
     growth = ranks * (question.accumulate or about.accumulate) / (about.ranks * about.accumulate)
     return result.Predicted(
         schema=result.SCHEMA,
         stepscope=version("stepscope"),
-        recorded=about.plain(run, predictor, caps),
+        recorded=about.plain(run, predictor),
         what_if=result.WhatIf(
             world_size=question.world_size,
             gb_per_s=question.link.gb_per_s,
@@ -77,28 +76,15 @@ def predict(case: Case, run: str, question: Question) -> result.Predicted:
         present=present,
         caps=caps,
         best_schedule=predictor.best_schedule(),
-        recommended_mb=recommended,
-        why=why,
+        recommended_mb=choice.cap_mb,
+        alike_mb=list(choice.alike_mb),
+        why=choice.why,
         global_batch=question.batch * ranks * (question.accumulate or about.accumulate)
         if question.batch
         else None,
         global_batch_growth=growth,
         assumptions=[*_assumed(question, about, ranks, predictor), *stage.assumed],
     )
-
-
-def recommend(present: result.Prediction, caps: Sequence[result.Prediction]) -> tuple[float | None, str]:
-    """The largest cap that brings most of what any brings, if that is more than the noise; and why, or why none."""
-    best = max(one.gain_ms for one in caps)
-    chosen = max((one for one in caps if one.gain_ms >= MOST_OF_IT * best), key=lambda one: one.bucket_cap_mb)
-    least = chosen.gain_ms if chosen.gain_ms_ci is None else chosen.gain_ms_ci[0]
-    if chosen.gain_ms < MINIMUM_SHARE * present.step_ms:
-        return None, "no bucket cap is predicted to make the step shorter by 1 % or more"
-    if chosen.gain_ms_ci is None:
-        return None, "one recorded step does not tell a gain from noise; record more of them"
-    if least <= 0:
-        return None, "in some of the recorded steps no cap would have gained anything"
-    return chosen.bucket_cap_mb, "the largest cap that brings nine tenths of what any brings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,17 +114,18 @@ class _About:
             case=case,
             ranks=sizes.most_common(1)[0][0] if sizes else max(worlds, default=len(case.recordings)),
             bucket_bytes=[op.bytes or 0 for op, _ in first.step.buckets],
-            cap_mb=_cap_mb(case.run),
+            cap_mb=caps[-1] / MIB if (caps := caps_of(case.run)) else None,
             accumulate=int(median([max(1, len(rounds(one))) for one in ones])),
             micro_batch=median([_micro_batch(one) for one in ones]),
             forward=median([_phase(one, Phase.FORWARD) for one in ones]),
             optimizer=median([_phase(one, Phase.OPTIMIZER) for one in ones]),
         )
 
-    def plain(self, run: str, predictor: CapPredictor, caps: Sequence[result.Prediction]) -> result.Recorded:
+    def plain(self, run: str, predictor: CapPredictor) -> result.Recorded:
         """For the result."""
         header = self.case.recordings[0].header
-        again = [one.gain_ms for one in caps if one.bucket_cap_mb == self.cap_mb]
+        caps = caps_of(self.case.run)
+        off_by = predictor.off_by(caps) if caps else None
         return result.Recorded(
             run=run,
             world_size=self.ranks,
@@ -147,18 +134,14 @@ class _About:
             steps=predictor.cutting.steps,
             accumulate=self.accumulate,
             bucket_cap_mb=self.cap_mb,
+            first_bucket_cap_mb=caps[0] / MIB if caps and caps[0] != caps[-1] else None,
             bucket_bytes=self.bucket_bytes,
             step_ms=predictor.measured / 1e6,
             recorded_step_ms=predictor.recorded / 1e6,
             exposed_ms=predictor.exposed / 1e6,
-            check_ms=-again[0] if again else None,
+            check_ms=None if off_by is None else off_by / 1e6,
             slowdown=predictor.cutting.slowdown,
         )
-
-
-def _cap_mb(run: Mapping[str, Any] | None) -> float | None:
-    modules = (run or {}).get("ddp", [])
-    return modules[0]["bucket_cap_bytes"] / MIB if len(modules) == 1 else None
 
 
 def _micro_batch(one: RankStep) -> float:

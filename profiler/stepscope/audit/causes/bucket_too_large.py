@@ -7,11 +7,11 @@ gains nothing by that, and there is no finding.
 
 from __future__ import annotations
 
-from stepscope.audit import rebucket
 from stepscope.audit.case import Case, RankStep
 from stepscope.audit.causes.finding import Description, mebibytes, milliseconds, priced
 from stepscope.audit.causes.rounds import Round, reducing_rounds, sizes_in_words
 from stepscope.audit.causes.unused import searches_unused
+from stepscope.audit.recommend import remedy
 from stepscope.audit.result import Finding
 from stepscope.replay.assignment import DEFAULT_BYTES
 
@@ -22,8 +22,8 @@ _LATE = 0.5
 
 def detect(case: Case) -> list[Finding]:
     """One finding, if smaller buckets would bring anything."""
-    found = rebucket.recommended(case, _with_few_buckets)
-    return priced(case, found.price, _describe(found.example, found.cap)) if found else []
+    found = remedy(case, _with_few_buckets)
+    return priced(case, found.price, _describe(found.example, found.cap_mb)) if found else []
 
 
 def _with_few_buckets(one: RankStep) -> Round | None:
@@ -35,7 +35,7 @@ def _with_few_buckets(one: RankStep) -> Round | None:
     return last if last.first_sent - last.start >= _LATE * length else None
 
 
-def _describe(example: Round, cap: int) -> Description:
+def _describe(example: Round, cap_mb: float) -> Description:
     passed = example.first_sent - example.start
     length = example.end - example.start
     evidence = [
@@ -49,6 +49,6 @@ def _describe(example: Round, cap: int) -> Description:
         cause="bucket-too-large",
         confidence="high: each gradient's arrival was recorded; the other buckets' transfers are computed from it",
         evidence=evidence,
-        fix=f"DistributedDataParallel(..., bucket_cap_mb={cap}); record again and compare",
+        fix=f"DistributedDataParallel(..., bucket_cap_mb={cap_mb:g}); record again and compare",
         reference="https://arxiv.org/abs/2006.15704",
     )

@@ -8,6 +8,7 @@ SyncBatchNorm traffic are small for other reasons.
 from __future__ import annotations
 
 from stepscope.audit import rebucket
+from stepscope.audit.cap_rule import CAPS_MIB, Candidate, alike, middle
 from stepscope.audit.case import Case
 from stepscope.audit.causes.finding import Description, in_step, mebibytes, milliseconds, priced
 from stepscope.audit.causes.rounds import Round, reducing_rounds
@@ -16,6 +17,7 @@ from stepscope.replay.assignment import MIB
 from stepscope.replay.change import Change
 from stepscope.replay.graph import StepGraph
 from stepscope.stats import median
+from stepscope.units import NS_PER_MS
 
 _MANY = 8
 _LATENCY_SHARE = 0.3
@@ -37,15 +39,19 @@ def detect(case: Case) -> list[Finding]:
     return priced(case, price, _describe(example, link, cap))
 
 
-def _best_cap(case: Case, link: rebucket.Link) -> int | None:
-    """The smallest `bucket_cap_mb` that brings most, by the replay of one step; None where none brings anything."""
+def _best_cap(case: Case, link: rebucket.Link) -> float | None:
+    """The `bucket_cap_mb` of the one rule, by the replay of one step; None where none brings anything."""
     graph = next(iter(case.graphs.values()))
-    gains = {}
-    for cap in rebucket.CAPS_MIB:
+    rounds = [r for one in in_step(case, graph) for r in reducing_rounds(one) if _is_latency_bound(r, link)]
+    candidates = []
+    for cap in CAPS_MIB:
         change = _merged(case, graph, link, cap * MIB)
         if change is not None:
-            gains[cap] = sum(graph.saved(change).values())
-    return max(gains, key=lambda cap: (gains[cap], -cap), default=None)
+            saved = list(graph.saved(change).values())
+            buckets = rebucket.cut(case, rounds[0], [cap * MIB]).bytes
+            candidates.append(Candidate(cap, buckets, {graph.step: sum(saved) / len(saved)}))
+    tied = alike(candidates, (case.step_ms or 0.0) * NS_PER_MS)
+    return middle(tied).cap_mb if tied else None
 
 
 def _merged(case: Case, graph: StepGraph, link: rebucket.Link, cap: float) -> Change | None:
@@ -65,7 +71,7 @@ def _is_latency_bound(round_: Round, link: rebucket.Link) -> bool:
     return len(round_.ops) * link.latency >= _LATENCY_SHARE * modelled
 
 
-def _describe(example: Round, link: rebucket.Link, cap: int) -> Description:
+def _describe(example: Round, link: rebucket.Link, cap_mb: float) -> Description:
     size = median([op.bytes or 0 for op in example.ops])
     return Description(
         cause="bucket-too-small",
@@ -75,6 +81,6 @@ def _describe(example: Round, link: rebucket.Link, cap: int) -> Description:
             f"a collective takes {milliseconds(link.latency)} whatever it carries, "
             f"and its median bytes {milliseconds(link.per_byte * size)}",
         ],
-        fix=f"DistributedDataParallel(..., bucket_cap_mb={cap}); record again and compare",
+        fix=f"DistributedDataParallel(..., bucket_cap_mb={cap_mb:g}); record again and compare",
         reference="https://github.com/pytorch/pytorch/issues/118421",
     )

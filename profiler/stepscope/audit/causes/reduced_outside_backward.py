@@ -6,18 +6,18 @@ compiled backward, also sends everything at the end, but from within backward.
 
 from __future__ import annotations
 
-from stepscope.audit import rebucket
 from stepscope.audit.case import Case, RankStep
 from stepscope.audit.causes.finding import Description, mebibytes, milliseconds, priced
 from stepscope.audit.causes.rounds import Round, reducing_rounds, sizes_in_words
+from stepscope.audit.recommend import remedy
 from stepscope.audit.result import Finding
 from stepscope.trace.recording import Phase
 
 
 def detect(case: Case) -> list[Finding]:
     """One finding, if gradients were reduced after backward and buckets within it would have hidden some."""
-    found = rebucket.recommended(case, _after_backward)
-    return priced(case, found.price, _describe(found.example, found.cap)) if found else []
+    found = remedy(case, _after_backward)
+    return priced(case, found.price, _describe(found.example, found.cap_mb)) if found else []
 
 
 def _after_backward(one: RankStep) -> Round | None:
@@ -27,7 +27,7 @@ def _after_backward(one: RankStep) -> Round | None:
     return reduced[-1]
 
 
-def _describe(example: Round, cap: int) -> Description:
+def _describe(example: Round, cap_mb: float) -> Description:
     first, last = example.ops[0], example.ops[-1]
     return Description(
         cause="reduced-outside-backward",
@@ -39,7 +39,7 @@ def _describe(example: Round, cap: int) -> Description:
             "passed with nothing on the wire",
         ],
         fix=(
-            f"let DistributedDataParallel(..., bucket_cap_mb={cap}) reduce during backward (no no_sync in the last "
+            f"let DistributedDataParallel(..., bucket_cap_mb={cap_mb:g}) reduce during backward (no no_sync in the last "
             "micro-batch), and clip what it reduced: clip_grad_norm_ after backward needs no all-reduce of its own"
         ),
         reference="https://docs.pytorch.org/docs/stable/notes/ddp.html",

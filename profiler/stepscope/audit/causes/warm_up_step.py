@@ -12,6 +12,7 @@ from stepscope.audit import rebucket
 from stepscope.audit.case import Case, RankStep
 from stepscope.audit.causes.finding import Description, in_step, keys_of, priced
 from stepscope.audit.causes.rounds import Round, reducing_rounds, sizes_in_words
+from stepscope.audit.recommend import best_cap
 from stepscope.audit.result import Finding
 from stepscope.replay.assignment import MIB
 from stepscope.replay.change import Change
@@ -32,7 +33,7 @@ def detect(case: Case) -> list[Finding]:
         return []
     chosen = rebucket.choose(warm, _in_one_bucket)
     link = rebucket.link_of(warm)
-    cap = rebucket.best_cap(warm, chosen, link) if link is not None else None
+    cap = best_cap(warm, chosen, link) if link is not None else None
 
     def settled(graph: StepGraph) -> Change | None:
         keys = [key for one in in_step(warm, graph) for key in keys_of(one, _bookkeeping(one))]
