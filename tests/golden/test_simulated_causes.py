@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from device_cases import recorded, simulated
-from stepscope.audit.case import Price
+from stepscope.audit.case import Case, Price
 from stepscope.audit.causes import find_causes
 from stepscope.audit.causes.finding import Description, priced
+from stepscope.audit.result import Finding
 from stepscope_workloads.simulate import Fabric, Host, Job, Layer, Model, Simulation, parse, uniform
 from stepscope_workloads.simulate.job import US
 
@@ -103,6 +104,13 @@ JOBS = [
 ]
 
 
+def findings(case: Case) -> list[Finding]:
+    """What the detectors find, the costliest first; none of them fails."""
+    found, failed = find_causes(case)
+    assert failed == []
+    return found
+
+
 def named(job: Job) -> str:
     return f"{job.causes[0]}-{job.ranks} ranks"
 
@@ -111,7 +119,7 @@ def named(job: Job) -> str:
 def test_the_cause_that_was_put_in_is_found_first_at_its_price(cause: str, job: Job, tmp_path: Path) -> None:
     simulation = Simulation(job)
     known = simulation.truth()["causes"][0]["price_ns"] / 1e6
-    first = find_causes(simulated(simulation, tmp_path))[0]
+    first = findings(simulated(simulation, tmp_path))[0]
     assert first.cause == cause
     assert first.cost_ms == pytest.approx(known, rel=NEAR)
     late = getattr(job.causes[0], "rank", None)
@@ -122,7 +130,7 @@ def test_the_cause_that_was_put_in_is_found_first_at_its_price(cause: str, job: 
 def test_the_same_job_without_it_is_clean(job: Job, tmp_path: Path) -> None:
     case = simulated(Simulation(replace(job, causes=())), tmp_path)
     assert case.step_ms is not None
-    assert [f for f in find_causes(case) if (f.cost_ms or 0) > SMALL_SHARE * case.step_ms] == []
+    assert [f for f in findings(case) if (f.cost_ms or 0) > SMALL_SHARE * case.step_ms] == []
 
 
 @pytest.mark.parametrize(
@@ -136,7 +144,7 @@ def test_the_same_job_without_it_is_clean(job: Job, tmp_path: Path) -> None:
 def test_with_stacks_a_finding_names_the_function_that_reads(place: str, caller: str, tmp_path: Path) -> None:
     job = Job(host=SLOW_HOST, model=LIGHT, causes=(parse(f"host-sync:where={place}"),))
     for with_stack in (False, True):
-        found = find_causes(simulated(Simulation(replace(job, with_stack=with_stack)), tmp_path))[0]
+        found = findings(simulated(Simulation(replace(job, with_stack=with_stack)), tmp_path))[0]
         assert found.cause == "host-sync"
         assert (f" called in {caller}: " in found.evidence[0]) is with_stack
 
@@ -152,7 +160,7 @@ def test_with_stacks_a_finding_names_the_function_that_reads(place: str, caller:
 def test_who_is_late_on_a_gpu_is_named_with_what_is_slow(
     text: str, rank: int, what: str, tmp_path: Path
 ) -> None:
-    first = find_causes(simulated(Simulation(Job(ranks=4, causes=(parse(text),))), tmp_path))[0]
+    first = findings(simulated(Simulation(Job(ranks=4, causes=(parse(text),))), tmp_path))[0]
     assert first.ranks == [rank]
     assert what in first.evidence[1]
 
@@ -163,7 +171,7 @@ RUNS_AHEAD = Host(reads_loss=False)
 def test_one_read_that_keeps_the_host_from_running_ahead_costs_what_the_device_loses(tmp_path: Path) -> None:
     """Without it the host's window would be a millisecond; the device would still take as long, and it is what counts."""
     job = Job(host=RUNS_AHEAD, steps=6, causes=(parse("host-sync:where=backward"),))
-    assert find_causes(simulated(Simulation(job), tmp_path)) == []
+    assert findings(simulated(Simulation(job), tmp_path)) == []
 
 
 def test_how_severe_a_cause_is_depends_on_the_step_of_the_device(tmp_path: Path) -> None:
@@ -180,13 +188,13 @@ def test_how_severe_a_cause_is_depends_on_the_step_of_the_device(tmp_path: Path)
 @pytest.mark.parametrize("name", ["wait-edge-in-backward", "pageable-copy"])
 def test_a_host_that_runs_ahead_changes_no_price(name: str, tmp_path: Path) -> None:
     simulation = Simulation(Job(host=RUNS_AHEAD, steps=6, causes=(parse(name),)))
-    first = find_causes(simulated(simulation, tmp_path))[0]
+    first = findings(simulated(simulation, tmp_path))[0]
     assert first.cause == name
     assert first.cost_ms == pytest.approx(simulation.truth()["causes"][0]["price_ns"] / 1e6, rel=0.05)
 
 
 def test_a_starved_gpu_is_launch_bound_and_no_networks_fault(shared: Path) -> None:
     """A 222 ms step with 39 ms of kernels; most of it would go with a host that launches faster."""
-    found = find_causes(recorded(shared / "traces" / "hta_resnet_ddp_a100"))
+    found = findings(recorded(shared / "traces" / "hta_resnet_ddp_a100"))
     assert [one.cause for one in found] == ["launch-bound"]
     assert found[0].cost_ms == pytest.approx(160, abs=10)

@@ -291,7 +291,7 @@ def test_ordinary_queueing_of_buckets_is_neither_one_queue_nor_a_wait_edge(tmp_p
 
 def test_a_stragglers_pause_on_the_host_is_not_launch_bound(tmp_path: Path) -> None:
     causes = (parse("straggler:rank=1,ms=8,by=host"),)
-    found = find_causes(simulated(Simulation(Job(ranks=2, causes=causes)), tmp_path))
+    found, _ = find_causes(simulated(Simulation(Job(ranks=2, causes=causes)), tmp_path))
     assert "launch-bound" not in [one.cause for one in found]
     assert "host-sync" not in [one.cause for one in found]
 
