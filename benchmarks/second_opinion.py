@@ -14,7 +14,7 @@ from pathlib import Path
 
 from stepscope.cli.second_opinion import opinion_of
 from stepscope.second_opinion.result import SecondOpinion
-from stepscope.trace.discover import find_traces
+from stepscope.trace.discover import find_local_traces
 from stepscope_reports.second_opinion_markdown import render
 
 CASES = {
@@ -53,7 +53,7 @@ def main() -> None:
     page = INTRODUCTION.format(when=f"{datetime.now(UTC):%Y-%m-%d}", python=platform.python_version())
     for title, folder in cases.items():
         print(f"asking about {folder.name}", flush=True)
-        page += f"\n## {title}\n\n{written(opinion_of(find_traces([str(folder)])))}"
+        page += f"\n## {title}\n\n{written(opinion_of(find_local_traces([str(folder)])))}"
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "README.md").write_text(page, encoding="utf-8")
     print(f"Wrote {args.out / 'README.md'}")

@@ -27,6 +27,7 @@ from stepscope.audit.verdict import Sample, Setting, judge
 from stepscope.audit.wording import INFERRED, PARTLY_RECORDED, RECORDED, first_fix
 from stepscope.ranks.clocks import Clock, fit_clocks
 from stepscope.ranks.pairing import Pairing, pair
+from stepscope.ranks.representatives import among, representatives
 from stepscope.ranks.stragglers import Lateness, find_stragglers
 from stepscope.replay.timeline import Timeline
 from stepscope.stats import median
@@ -48,26 +49,24 @@ def audit(
     pairing = pair(recordings)
     bases = prepare(recordings, pairing, run)
     chosen = set(replayed_steps(bases))
-    timelines = [Timeline(recording.trace) for recording in recordings]
-    graphs = StepGraphs(recordings, pairing, _communicating(bases, chosen), timelines)
-    priced = priced_steps(graphs)
-    parts = [_measure(basis, priced[index]) for index, basis in enumerate(bases)]
-    samples = [sample for sample in _samples(parts) if sample.step.window.number in chosen]
+    few = representatives(len(recordings), pairing)
+    parts, case = _measured(bases, pairing, chosen, few, (thresholds, run))
+    samples = [sample for sample in _samples(case.parts) if sample.step.window.number in chosen]
+    counted = [sample.step for sample in _samples(parts) if sample.step.window.number in chosen]
     rows = [row for basis in bases for row in collective_rows(basis)]
-    case = Case(recordings, _only(parts, chosen), pairing, graphs, thresholds, run, timelines)
     findings, failed = find_causes(case)
     setting = Setting(
         gates=gates_of(recordings),
         any_comm=any(recording.collectives for recording in recordings),
         world_size=_world_size(recordings),
         doubts=pairing.doubts,
-        waits=_how_waits_are_known(timelines),
+        waits=_how_waits_are_known(case.timelines),
         contention=contention_apart(case),
     )
     return Audit(
         stepscope=__version__,
-        verdict=_advised(judge(samples, setting, thresholds), findings),
-        ranks=[_rank(basis, steps, chosen) for basis, steps in parts],
+        verdict=_advised(judge(samples, setting, thresholds, counted), findings),
+        ranks=[_rank(*part, chosen if index in few else set()) for index, part in enumerate(parts)],
         collectives=rows,
         buckets=bucket_table(parts),
         stragglers=[_straggler(recordings, late) for late in find_stragglers(pairing.paired)],
@@ -144,12 +143,31 @@ def _only(parts: Sequence[Part], chosen: set[int]) -> list[Part]:
     ]
 
 
+def _measured(
+    bases: Sequence[Basis],
+    pairing: Pairing,
+    chosen: set[int],
+    few: Sequence[int],
+    about: tuple[Thresholds, dict[str, Any] | None],
+) -> tuple[list[Part], Case]:
+    """All steps of all ranks, and as a case the chosen ones of the few ranks that are replayed."""
+    some, pairs = [bases[index] for index in few], among(pairing, few)
+    replayed = [basis.recording for basis in some]
+    timelines = [Timeline(recording.trace) for recording in replayed]
+    graphs = StepGraphs(replayed, pairs, _communicating(some, chosen), timelines)
+    of_place = priced_steps(graphs)
+    priced = {index: of_place[place] for place, index in enumerate(few)}
+    parts = [_measure(basis, priced.get(index, {})) for index, basis in enumerate(bases)]
+    case = Case(replayed, _only([parts[index] for index in few], chosen), pairs, graphs, *about, timelines)
+    return parts, case
+
+
 def _measure(basis: Basis, priced: Mapping[int, Priced]) -> Part:
     windows = basis.recording.steps.windows
     return basis, [measure_step(basis, window, priced.get(window.number)) for window in windows]
 
 
-def _samples(parts: Sequence[Part]) -> list[Sample]:
+def _samples(parts: Sequence[tuple[Basis, Sequence[MeasuredStep]]]) -> list[Sample]:
     """The valid steps; the n-th recording of a rank is kept apart from its first."""
     seen: dict[int | None, int] = defaultdict(int)
     samples = []

@@ -92,8 +92,14 @@ class Setting:
     contention: Apart | None = None
 
 
-def judge(samples: Sequence[Sample], setting: Setting, thresholds: Thresholds) -> Verdict:
-    """The verdict over all valid steps."""
+def judge(
+    samples: Sequence[Sample],
+    setting: Setting,
+    thresholds: Thresholds,
+    measured: Sequence[MeasuredStep] | None = None,
+) -> Verdict:
+    """The verdict over all valid steps. measured: the same steps of all ranks, where the samples are those of some."""
+    steps = [sample.step for sample in samples] if measured is None else measured
     gates, any_comm = setting.gates, setting.any_comm
     host_bound = _host_bound(samples, thresholds)
     if gates or (any_comm and not samples):
@@ -101,9 +107,43 @@ def judge(samples: Sequence[Sample], setting: Setting, thresholds: Thresholds) -
     if not any_comm:
         return _no_communication(setting.world_size, host_bound, thresholds)
     cost, comm = Figure.of(samples, "cost_share"), Figure.of(samples, "comm_share")
-    label, reason = _label(samples, cost, comm, thresholds)
     by_rank = _rank_medians(samples)
-    facts = Facts(
+    facts = _facts(samples, setting, thresholds, _label(samples, cost, comm, thresholds), host_bound)
+    apart = setting.contention
+    return Verdict(
+        label=facts.label,
+        reason=facts.reason,
+        host_bound=host_bound,
+        step_ms=Figure.of(samples, "step_ms").value,
+        cost_share=cost.value,
+        cost_share_ci=cost.interval,
+        cost_replayed=facts.replayed,
+        comm_share=comm.value,
+        comm_share_ci=comm.interval,
+        rank_spread=(min(by_rank), max(by_rank)) if len(by_rank) > 1 else None,
+        overlap_backward=_overlap_backward([step.gradient for step in steps]),
+        overlap_backward_wire=_overlap_backward([step.gradient_wire for step in steps]),
+        headroom=facts.headroom,
+        contention_ms=apart.ms if apart else None,
+        contention_ms_ci=apart.interval if apart else None,
+        contention_compared=apart.compared if apart else None,
+        waits=setting.waits,
+        confidence=confidence(facts),
+        thresholds=thresholds,
+        explanation=explanation(facts),
+        next_step=next_step(facts),
+    )
+
+
+def _facts(
+    samples: Sequence[Sample],
+    setting: Setting,
+    thresholds: Thresholds,
+    named: tuple[str, str],
+    host_bound: bool,
+) -> Facts:
+    label, reason = named
+    return Facts(
         label=label,
         reason=reason,
         thresholds=thresholds,
@@ -116,30 +156,6 @@ def judge(samples: Sequence[Sample], setting: Setting, thresholds: Thresholds) -
         waits=setting.waits,
         contention=setting.contention,
         doubts=setting.doubts,
-    )
-    apart = setting.contention
-    return Verdict(
-        label=label,
-        reason=reason,
-        host_bound=host_bound,
-        step_ms=Figure.of(samples, "step_ms").value,
-        cost_share=cost.value,
-        cost_share_ci=cost.interval,
-        cost_replayed=facts.replayed,
-        comm_share=comm.value,
-        comm_share_ci=comm.interval,
-        rank_spread=(min(by_rank), max(by_rank)) if len(by_rank) > 1 else None,
-        overlap_backward=_overlap_backward([s.step.gradient for s in samples]),
-        overlap_backward_wire=_overlap_backward([s.step.gradient_wire for s in samples]),
-        headroom=facts.headroom,
-        contention_ms=apart.ms if apart else None,
-        contention_ms_ci=apart.interval if apart else None,
-        contention_compared=apart.compared if apart else None,
-        waits=setting.waits,
-        confidence=confidence(facts),
-        thresholds=thresholds,
-        explanation=explanation(facts),
-        next_step=next_step(facts),
     )
 
 

@@ -31,10 +31,10 @@ from stepscope.cli.progress import Progress, progress_bar
 from stepscope.cli.reports import FOR_PEOPLE, deliver, find_report, report_for, suggest_page
 from stepscope.cli.stored import AUDIT_FILE
 from stepscope.errors import InputError
-from stepscope.trace.classify import classify
+from stepscope.executors.choose import LOCAL
+from stepscope.executors.ranks import read_ranks
 from stepscope.trace.discover import find_traces
-from stepscope.trace.reader import read
-from stepscope.trace.recording import Recording
+from stepscope.trace.files import TraceFile, located, reading_errors, reason
 
 RUN_FILE = "run.json"
 
@@ -65,6 +65,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help=f"share of the step from which hidden communication is comm-sensitive (default {defaults.comm_share})",
     )
+    parser.add_argument(
+        "--engine",
+        default=LOCAL,
+        metavar="ENGINE",
+        help="who reads the traces: local (default: as many processes as pay), local:N, or dask://host:port",
+    )
     add_gate_options(parser)
     add_output_options(parser)
 
@@ -77,12 +83,12 @@ def execute(args: argparse.Namespace) -> int:
     kept = _audit_file(args.paths, force=args.force)
     refuse_existing((args.output, args.json, kept), force=args.force)
     files = find_traces(args.paths)
-    refuse_same((args.output, args.json, kept, *files))
+    refuse_same((args.output, args.json, kept, *(file for file in files if isinstance(file, Path))))
     thresholds = Thresholds(cost_share=args.cost_share_threshold, comm_share=args.comm_share_threshold)
     with progress_bar("auditing") as progress:
-        made = _audit_files(files, thresholds, progress, _run_description(args.paths))
+        made = _audit_files(files, thresholds, progress, _run_description(args.paths), args.engine)
     deliver(made, report, output=args.output, json=args.json, kept=kept)
-    if (folder := _run_folder(args.paths)) is not None and report.name == FOR_PEOPLE:
+    if isinstance(folder := _run_folder(args.paths), Path) and report.name == FOR_PEOPLE:
         suggest_page(folder)
     gate.hold(made)
     return 0
@@ -100,36 +106,37 @@ def audit_paths(
 
 
 def _audit_files(
-    files: Sequence[Path],
+    files: Sequence[TraceFile],
     thresholds: Thresholds | None,
     progress: Progress | None,
     run: dict[str, Any] | None,
+    engine: str = LOCAL,
 ) -> Audit:
-    recordings: list[Recording] = []
-    unreadable: list[Warning] = []
-    for done, file in enumerate(files):
-        if progress is not None:
-            progress(done, len(files), file.name)
-        try:
-            recordings.append(classify(read(file)))
-        except InputError as error:
-            unreadable.append(Warning(code="unreadable-file", message=f"left out: {error}", source=str(file)))
-            if len(unreadable) == len(files):
-                raise
-    if progress is not None:
-        progress(len(files), len(files), "steps")
-    return audit(recordings, thresholds, run, unreadable)
+    read = read_ranks(files, engine, progress)
+    left_out = [
+        Warning(code="unreadable-file", message=f"left out: {error}", source=str(file))
+        for file, error in read.unreadable
+    ]
+    return audit(read.recordings, thresholds, run, left_out)
 
 
-def _run_folder(paths: Sequence[str]) -> Path | None:
-    folder = Path(paths[0])
-    return folder if len(paths) == 1 and (folder / RUN_FILE).is_file() else None
+def _run_folder(paths: Sequence[str]) -> TraceFile | None:
+    if len(paths) != 1:
+        return None
+    folder = located(paths[0])
+    try:
+        return folder if (folder / RUN_FILE).is_file() else None
+    except reading_errors() as error:
+        raise InputError(f"{folder}: cannot be read: {reason(error)}") from error
 
 
 def _audit_file(paths: Sequence[str], *, force: bool) -> Path | None:
-    """Where a run directory keeps its audit, if this audit is to be kept there: none is yet, or --force."""
+    """Where a run directory keeps its audit, if this audit is to be kept there: none is yet, or --force.
+
+    Nothing is written to a remote one.
+    """
     folder = _run_folder(paths)
-    if folder is None or ((folder / AUDIT_FILE).exists() and not force):
+    if not isinstance(folder, Path) or ((folder / AUDIT_FILE).exists() and not force):
         return None
     return folder / AUDIT_FILE
 
@@ -141,5 +148,9 @@ def _run_description(paths: Sequence[str]) -> dict[str, Any] | None:
     file = folder / RUN_FILE
     try:
         return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
-    except (OSError, msgspec.DecodeError, RecursionError) as error:
+    except _unreadable() as error:
         raise InputError(f"cannot read {file}: {error}; remove it to audit the traces alone") from error
+
+
+def _unreadable() -> tuple[type[Exception], ...]:
+    return (*reading_errors(), msgspec.DecodeError, RecursionError)

@@ -26,7 +26,7 @@ from stepscope.second_opinion.opinion import second_opinion
 from stepscope.second_opinion.peers import Limits
 from stepscope.second_opinion.result import SecondOpinion
 from stepscope.trace.classify import classify
-from stepscope.trace.discover import find_traces
+from stepscope.trace.discover import find_local_traces
 from stepscope.trace.reader import read
 
 GROUP = "stepscope.second_opinion_reports"
@@ -74,7 +74,7 @@ def execute(args: argparse.Namespace) -> int:
     """Audit the files, ask the peers, report."""
     render = find_report(GROUP, args.report)
     refuse_existing((args.output, args.json), force=args.force)
-    files = find_traces(args.paths)
+    files = find_local_traces(args.paths)
     refuse_same((args.output, args.json, *files))
     limits = Limits(args.time_limit, int(args.memory_limit * 2**30))
     with progress_bar("asking") as progress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,29 +36,26 @@ def fit_clocks(recordings: Sequence[Recording], paired: Sequence[Paired]) -> lis
     known = [host for host in dict.fromkeys(hosts) if host is not None]
     if len(known) < 2 or None in hosts:
         return []
-    return [
-        clock for host in known[1:] if (clock := _fit(host, known[0], hosts, recordings, paired)) is not None
-    ]
+    shared = _shared_ends(hosts, recordings, paired)
+    return [_line(host, *shared[host]) for host in known[1:] if host in shared]
 
 
-def _fit(
-    host: str,
-    reference: str,
-    hosts: Sequence[str | None],
-    recordings: Sequence[Recording],
-    paired: Sequence[Paired],
-) -> Clock | None:
-    theirs, ours = [], []
+def _shared_ends(
+    hosts: Sequence[str | None], recordings: Sequence[Recording], paired: Sequence[Paired]
+) -> dict[str | None, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """By host, when the collectives that it shares with the first one ended there and on the first; of each the first rank's."""
+    found: dict[str | None, list[tuple[int, int]]] = defaultdict(list)
     for one in paired:
         if not one.synchronising:
             continue
-        ends = {index: recordings[index].base_ns + op.end for index, op in one.members.items()}
-        mine = [end for index, end in ends.items() if hosts[index] == host]
-        first = [end for index, end in ends.items() if hosts[index] == reference]
-        if mine and first:
-            theirs.append(mine[0])
-            ours.append(first[0])
-    return _line(host, np.array(theirs, dtype=np.int64), np.array(ours, dtype=np.int64)) if theirs else None
+        ends: dict[str | None, int] = {}
+        for index, op in one.members.items():
+            ends.setdefault(hosts[index], recordings[index].base_ns + op.end)
+        if hosts[0] in ends:
+            for host, end in ends.items():
+                found[host].append((end, ends[hosts[0]]))
+    columns = {host: np.array(pairs, dtype=np.int64) for host, pairs in found.items()}
+    return {host: (both[:, 0], both[:, 1]) for host, both in columns.items()}
 
 
 def _line(host: str, theirs: NDArray[np.int64], ours: NDArray[np.int64]) -> Clock:

@@ -48,18 +48,23 @@ class Meetings:
             for number, one in enumerate(pairing.paired)
             for index, op in one.members.items()
         }
-        groups: dict[object, dict[int, CollectiveOp]] = {}
+        told = {number: one.told for number, one in enumerate(pairing.paired) if one.told is not None}
+        groups: dict[Key | int, dict[int, CollectiveOp]] = {}
         for index, recording in enumerate(recordings):
             for op in recording.collectives:
                 if op.step == step:
                     key = (index, op.row)
                     groups.setdefault(mates.get(key, key), {})[index] = op
-        for number, members in enumerate(groups.values()):
+        for number, (group, members) in enumerate(groups.items()):
             for index, op in members.items():
                 self.numbers[index, op.row] = number
-            self._meet(members, number, on_cpu=all(recordings[index].device == "cpu" for index in members))
+            on_cpu = all(recordings[index].device == "cpu" for index in members)
+            self._meet(members, number, told.get(group) if isinstance(group, int) else None, on_cpu=on_cpu)
 
-    def _meet(self, members: Mapping[int, CollectiveOp], number: int, *, on_cpu: bool) -> None:
+    def _meet(
+        self, members: Mapping[int, CollectiveOp], number: int, wire: int | None, *, on_cpu: bool
+    ) -> None:
+        """wire: its transfer time where ranks that are not drawn told it; the members wait for those as they did."""
         begin = {index: op.start + self._shifts[index] for index, op in members.items()}
         over = {index: self._over.get((index, op.row), op.end) for index, op in members.items()}
         end = {index: max(begin[index], over[index] + self._shifts[index]) for index in members}
@@ -67,6 +72,8 @@ class Meetings:
         leave = {index: self._draft.point(end[index], index) for index in members}
         together = next(iter(members.values())).kind in collectives.SYNCHRONISING
         last, first = max(begin.values()), min(end.values())
+        if wire is not None:
+            last = max(last, first - wire)
         if together and last <= first:
             moved = self._draft.transfer(last, first, min(members), number, shared=on_cpu)
             for index, op in members.items():

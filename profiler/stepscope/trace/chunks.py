@@ -10,13 +10,13 @@ import threading
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from gzip import BadGzipFile
-from pathlib import Path
 from queue import Full, Queue
 from typing import BinaryIO
 
 from zlib_ng import gzip_ng, zlib_ng
 
 from stepscope.errors import InputError
+from stepscope.trace.files import TraceFile, reading_errors, reason, size_of
 
 GZIP_MAGIC = b"\x1f\x8b"
 BLOCK_BYTES = 4 << 20
@@ -37,7 +37,7 @@ class StreamCut(Exception):
     """The compressed stream ends early or is damaged; the blocks before it are good."""
 
 
-def blocks(path: Path, size: int = BLOCK_BYTES) -> Generator[bytes, None, None]:
+def blocks(path: TraceFile, size: int = BLOCK_BYTES) -> Generator[bytes, None, None]:
     """The text of a plain or gzipped file, told apart by the first bytes; StreamCut after the last good block.
 
     InputError where the file cannot be opened or read.
@@ -47,8 +47,8 @@ def blocks(path: Path, size: int = BLOCK_BYTES) -> Generator[bytes, None, None]:
             zipped = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
             file.seek(0)
             yield from _inflate(file, size) if zipped else iter(lambda: file.read(size), b"")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except reading_errors() as error:
+        raise InputError(f"{path}: cannot be read: {reason(error)}") from error
 
 
 def _inflate(file: BinaryIO, size: int) -> Iterator[bytes]:
@@ -85,9 +85,9 @@ def _before_damage(file: BinaryIO, given: int) -> Iterator[bytes]:
             stream = zlib_ng.decompressobj(_GZIP_WINDOW)
 
 
-def text_bytes(path: Path) -> int:
-    """About how much text a file holds. OSError where it cannot be read."""
-    size = path.stat().st_size
+def text_bytes(path: TraceFile) -> int:
+    """About how much text a file holds. Raises as `reading_errors` lists where it cannot be read."""
+    size = size_of(path)
     with path.open("rb") as file:
         return size * _USUAL_RATIO if file.read(len(GZIP_MAGIC)) == GZIP_MAGIC else size
 
@@ -130,7 +130,7 @@ def ahead(source: Iterator[bytes]) -> Generator[bytes, None, None]:
         thread.join()
 
 
-def first_text(path: Path, size: int) -> bytes:
+def first_text(path: TraceFile, size: int) -> bytes:
     """Up to size bytes from the start of a file, unzipped; less where it is shorter or damaged."""
     with closing(blocks(path, size)) as source:
         try:

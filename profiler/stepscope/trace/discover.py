@@ -9,6 +9,7 @@ from pathlib import Path
 
 from stepscope.errors import InputError
 from stepscope.trace.chunks import first_text
+from stepscope.trace.files import TraceFile, located, reading_errors, reason
 from stepscope.trace.packed import SUFFIX as COLUMNS_SUFFIX
 
 _OWN_FILES = frozenset({"run.json", "audit.json", "fabric.json"})
@@ -24,7 +25,7 @@ _WITH_TRACKS = re.compile(rb'\{"stepscopeTracks": \{"traces": (\d+)')
 _LOOKS_LIKE_TRACE = re.compile(rb'"(?:traceEvents|deviceProperties|distributedInfo|ph)"\s*:')
 
 
-def find_traces(paths: Sequence[str]) -> list[Path]:
+def find_traces(paths: Sequence[str]) -> list[TraceFile]:
     """The trace files that paths name, each once, in natural order (rank2 before rank10).
 
     A file is taken as it is, unless the perfetto report joined it from several. Of a folder, `*.pt.trace.json(.gz)` and
@@ -32,9 +33,9 @@ def find_traces(paths: Sequence[str]) -> list[Path]:
     path that does not exist is tried as a glob, and of its matches likewise what looks like a trace.
     InputError where a path does not exist or no trace is found.
     """
-    found: dict[Path, Path] = {}
+    found: dict[TraceFile, TraceFile] = {}
     for path in paths:
-        if len(paths) > 1 and Path(path).name in _OWN_FILES:
+        if len(paths) > 1 and located(path).name in _OWN_FILES:
             continue  # "run/*", spelled out by the shell
         for trace in _traces_at(path):
             found.setdefault(trace.resolve(), trace)
@@ -43,18 +44,40 @@ def find_traces(paths: Sequence[str]) -> list[Path]:
     return sorted(found.values(), key=_natural)
 
 
-def _traces_at(given: str) -> list[Path]:
+def find_local_traces(paths: Sequence[str]) -> list[Path]:
+    """The same for other tools, which read files of this machine. InputError for one in a store."""
+    found = find_traces(paths)
+    remote = next((trace for trace in found if not isinstance(trace, Path)), None)
+    if remote is not None:
+        raise InputError(f"{remote}: other tools read files of this machine only; copy the traces here first")
+    return [trace for trace in found if isinstance(trace, Path)]
+
+
+def _traces_at(given: str) -> list[TraceFile]:
     if not given:
         raise InputError("an empty path; name a trace file, a run directory or a glob")
-    path = Path(given)
-    if path.is_dir():
-        return _in_folder(path)
-    if path.exists():
-        _refuse_joined(path)
-        return [path]
-    matches = [Path(match) for match in iglob(given, recursive=True)] if has_magic(given) else []  # noqa: PTH207 - absolute too
+    path = located(given)
+    try:
+        if path.is_dir():
+            return _in_folder(path)
+        if path.exists():
+            _refuse_joined(path)
+            return [path]
+        matches = _matches(path) if has_magic(given) else []
+    except reading_errors() as error:
+        raise InputError(f"{given}: cannot be read: {reason(error)}") from error
     if not matches:
         raise InputError(f"{given}: no such file or folder; name a trace file, a run directory or a glob")
+    return _of_matches(given, matches)
+
+
+def _matches(glob: TraceFile) -> Sequence[TraceFile]:
+    if isinstance(glob, Path):
+        return [Path(match) for match in iglob(str(glob), recursive=True)]  # noqa: PTH207 - absolute too
+    return glob.matches()
+
+
+def _of_matches(given: str, matches: Sequence[TraceFile]) -> list[TraceFile]:
     folders = [match for match in matches if match.is_dir()]
     traces = [match for match in matches if match not in folders and _is_trace(match)]
     traces += [trace for folder in folders for trace in _traces_of(folder)]
@@ -63,7 +86,7 @@ def _traces_at(given: str) -> list[Path]:
     return traces
 
 
-def _in_folder(folder: Path) -> list[Path]:
+def _in_folder(folder: TraceFile) -> list[TraceFile]:
     traces = _traces_of(folder)
     if traces:
         return traces
@@ -74,18 +97,18 @@ def _in_folder(folder: Path) -> list[Path]:
     raise InputError(f"{folder}: no traces in it ({_NAMES})")
 
 
-def _traces_of(folder: Path) -> list[Path]:
+def _traces_of(folder: TraceFile) -> list[TraceFile]:
     return [path for path in _listing(folder) if path.is_file() and _is_trace(path)]
 
 
-def _listing(folder: Path) -> Iterable[Path]:
+def _listing(folder: TraceFile) -> Iterable[TraceFile]:
     try:
         return sorted(folder.iterdir(), key=_natural)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be read: {error.strerror or error}") from error
+    except reading_errors() as error:
+        raise InputError(f"{folder}: cannot be read: {reason(error)}") from error
 
 
-def _is_trace(path: Path) -> bool:
+def _is_trace(path: TraceFile) -> bool:
     if path.name.endswith(_TRACE_SUFFIXES):
         return True
     if not path.name.endswith(_JSON_SUFFIXES) or path.name in _OWN_FILES:
@@ -94,7 +117,7 @@ def _is_trace(path: Path) -> bool:
     return _WITH_TRACKS.match(text) is None and _LOOKS_LIKE_TRACE.search(text) is not None
 
 
-def _refuse_joined(path: Path) -> None:
+def _refuse_joined(path: TraceFile) -> None:
     """Several ranks in one file would be taken for one."""
     copied = _WITH_TRACKS.match(first_text(path, _LOOK_BYTES)) if path.is_file() else None
     if copied is not None and int(copied[1]) > 1:
@@ -103,7 +126,7 @@ def _refuse_joined(path: Path) -> None:
         )
 
 
-def _natural(path: Path) -> list[tuple[int, str]]:
+def _natural(path: TraceFile) -> list[tuple[int, str]]:
     """Sorts the numbers in a path by their value."""
     parts = re.split(r"(\d+)", str(path))
     return [(int(part), "") if part.isdigit() and part.isascii() else (-1, part) for part in parts]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from stepscope.trace.columns import Header
+from stepscope.trace.files import TraceFile
 
 _RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:global[-_]?)?(?:rank|worker)[-_=.\[]?(\d+)", re.IGNORECASE)
 
@@ -48,7 +48,7 @@ def read_header(parts: Iterable[dict[str, msgspec.Raw]]) -> tuple[Header, int | 
     return header, _field(fields, "baseTimeNanoseconds", int)
 
 
-def rank_from_name(path: Path) -> int | None:
+def rank_from_name(path: TraceFile) -> int | None:
     """The rank that a file's name tells: rank0, rank-3, rank_12, worker7."""
     match = _RANK_IN_NAME.search(path.name)
     return int(match[1]) if match else None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import zlib
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -27,6 +26,7 @@ from stepscope.trace.columns import (
     TraceWarning,
     WaitedEvent,
 )
+from stepscope.trace.files import TraceFile, reading_errors, reason
 from stepscope.trace.frames import Frames
 
 SUFFIX = ".columns"
@@ -116,16 +116,16 @@ def pack(trace: Trace) -> bytes:
     return MAGIC + msgspec.msgpack.encode(packed)
 
 
-def is_packed(path: Path) -> bool:
+def is_packed(path: TraceFile) -> bool:
     """Whether a file begins as one that `pack` made. False where it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
-    except OSError:
+    except reading_errors():
         return False
 
 
-def unpack(path: Path) -> Trace:
+def unpack(path: TraceFile) -> Trace:
     """The trace in a file that `pack` made. InputError, in one line, where it cannot be read or is not whole."""
     try:
         content = path.read_bytes()
@@ -135,12 +135,12 @@ def unpack(path: Path) -> Trace:
         frames = Frames(**_columns(_FRAMES, packed.frame_columns, packed.frames, most))
         facts = msgspec.msgpack.decode(_inflated(packed.facts, _MOST_FACTS), type=_Facts)
         _check(events, frames, facts)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    except reading_errors() as error:
+        raise InputError(f"cannot read {path}: {reason(error)}") from error
     except (msgspec.MsgspecError, zlib.error, ValueError, RecursionError) as error:
         raise InputError(f"{path}: damaged ({error}); gather it again") from error
     return Trace(
-        source=os.fsencode(path).decode("utf-8", "backslashreplace"),
+        source=os.fsencode(str(path)).decode("utf-8", "backslashreplace"),
         events=events,
         names=facts.names,
         header=facts.header,

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 
 import msgspec
 
 from stepscope.trace.chunks import ahead, blocks
+from stepscope.trace.files import TraceFile
 from stepscope.trace.header import read_header
 from stepscope.trace.mend import Repairs
 from stepscope.trace.pieces import Pieces
@@ -34,7 +34,7 @@ class RawTrace:
 
 
 @contextmanager
-def raw_trace(path: Path) -> Iterator[RawTrace]:
+def raw_trace(path: TraceFile) -> Iterator[RawTrace]:
     """Open a trace file, plain or gzip. InputError where it can't be read or is no trace."""
     with closing(ahead(blocks(path))) as text:
         pieces = Pieces(str(path), text, _DECODER.decode, Repairs())
@@ -44,7 +44,7 @@ def raw_trace(path: Path) -> Iterator[RawTrace]:
         yield RawTrace(head, (piece for piece in chain([first], events) if piece), pieces)
 
 
-def base_time(path: Path) -> int:
+def base_time(path: TraceFile) -> int:
     """The time in ns since the epoch from which the file counts its own: `baseTimeNanoseconds`, 0 where it has none."""
     with raw_trace(path) as trace:
         base = read_header([trace.head])[1]

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
 from stepscope.errors import InputError
 from stepscope.trace.chunks import ahead, blocks, text_bytes
 from stepscope.trace.columns import NO_ID, Category, Events, Header, Trace, TraceWarning
+from stepscope.trace.files import TraceFile, located, reading_errors
 from stepscope.trace.gather import Gathered, Gatherer, Merged, merge
 from stepscope.trace.header import rank_from_name, read_header
 from stepscope.trace.helper import Helper, HelperFailed
@@ -29,23 +29,24 @@ _LARGE_BYTES = 64 << 20
 """Text from which on a second process, which takes a fifth of a second to start, pays."""
 
 
-def read(path: Path | str) -> Trace:
+def read(path: TraceFile | str, *, helper: bool | None = None) -> Trace:
     """The trace in a file: Kineto JSON, plain or gzip, whole or cut off; or the columns of one that was gathered.
 
-    What the reader got past is in `Trace.warnings`. InputError, in one line, where the file cannot be read, is no
-    trace, or holds no whole event.
+    helper: whether a second process helps to decode; None: where it pays. What the reader got past is in `Trace.warnings`.
+    InputError, in one line, where the file cannot be read, is no trace, or holds no whole event.
     """
-    if Path(path).is_fifo():
+    file = located(path)
+    if file.is_fifo():
         raise InputError(f"{path}: a pipe can't be read twice; save the trace to a file first")
-    if is_packed(Path(path)):
-        return unpack(Path(path))
+    if is_packed(file):
+        return unpack(file)
     try:
-        return read_in_pieces(Path(path), PIECE_BYTES)
+        return read_in_pieces(file, PIECE_BYTES, helper=helper)
     except RecursionError as error:
         raise InputError(f"{path}: nested too deeply to be a Kineto trace") from error
 
 
-def read_in_pieces(path: Path, piece_bytes: int, *, helper: bool | None = None) -> Trace:
+def read_in_pieces(path: TraceFile, piece_bytes: int, *, helper: bool | None = None) -> Trace:
     """`read` with the size of the pieces chosen, and whether a second process helps (None: where it pays)."""
     exact, by_external_id = False, False
     helping = _helper_pays(path) if helper is None else helper
@@ -76,14 +77,16 @@ class _Contents:
     repairs: Repairs
 
 
-def _helper_pays(path: Path) -> bool:
+def _helper_pays(path: TraceFile) -> bool:
     try:
         return (os.cpu_count() or 1) > 1 and text_bytes(path) >= _LARGE_BYTES
-    except OSError:
+    except reading_errors():
         return False
 
 
-def _contents(path: Path, piece_bytes: int, decoder: RowDecoder, helper: Helper | None = None) -> _Contents:
+def _contents(
+    path: TraceFile, piece_bytes: int, decoder: RowDecoder, helper: Helper | None = None
+) -> _Contents:
     repairs = Repairs()
     gatherer = Gatherer(decoder)
     with closing(ahead(blocks(path))) as text:
@@ -100,7 +103,7 @@ def _contents(path: Path, piece_bytes: int, decoder: RowDecoder, helper: Helper 
     return _Contents(gathered, merge([part for part in gathered.parts if part is not None]), pieces, repairs)
 
 
-def _contents_with_help(path: Path, piece_bytes: int) -> _Contents:
+def _contents_with_help(path: TraceFile, piece_bytes: int) -> _Contents:
     """The same with a second process. HelperFailed where that saw anything but plain pieces: read alone, then."""
     with closing(Helper()) as helper:
         return _contents(path, piece_bytes, RowDecoder(), helper)
@@ -114,7 +117,7 @@ def _lacks_links(events: Events) -> bool:
     )
 
 
-def _trace(path: Path, contents: _Contents, *, by_external_id: bool) -> Trace:
+def _trace(path: TraceFile, contents: _Contents, *, by_external_id: bool) -> Trace:
     gathered, merged = contents.gathered, contents.merged
     if not len(merged.events):
         raise InputError(f"{path}: {_nothing_whole(contents)}")
@@ -124,9 +127,8 @@ def _trace(path: Path, contents: _Contents, *, by_external_id: bool) -> Trace:
         header = replace(header, rank=rank_from_name(path))
         warnings.append(_rank_warning(header))
     return Trace(
-        source=os.fsencode(path).decode(
-            "utf-8", "backslashreplace"
-        ),  # a name may be any bytes, a result is UTF-8
+        # a name may be any bytes, a result is UTF-8
+        source=os.fsencode(str(path)).decode("utf-8", "backslashreplace"),
         events=merged.events,
         names=list(gathered.names),
         header=header,

@@ -1,0 +1,1 @@
+"""Who reads the ranks' traces: this process, others on this machine, or a dask cluster, behind one interface."""

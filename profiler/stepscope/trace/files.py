@@ -1,0 +1,151 @@
+"""Where traces are: on this machine, or in a store that fsspec reaches (s3://, gs://, abfs://, http:// and more).
+
+A remote file answers to the few of pathlib's words that reading a trace takes, so that nobody else tells the two apart.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias, cast
+
+from stepscope.errors import InputError
+
+_LOCAL = "file://"
+
+_OF_LIBRARIES = (
+    ("botocore.exceptions", "BotoCoreError"),
+    ("botocore.exceptions", "ClientError"),
+    ("aiohttp", "ClientError"),
+    ("google.auth.exceptions", "GoogleAuthError"),
+    ("gcsfs.retry", "HttpError"),
+)
+"""What stores' own libraries raise that is no OSError."""
+
+
+def reading_errors() -> tuple[type[Exception], ...]:
+    """What opening and reading a trace's file may raise; of libraries, those of the ones that are loaded."""
+    loaded = [(sys.modules[module], name) for module, name in _OF_LIBRARIES if module in sys.modules]
+    return (OSError, *(getattr(module, name) for module, name in loaded if hasattr(module, name)))
+
+
+def reason(error: Exception) -> str:
+    """Why a file could not be read, in words."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file or folder of a store. Methods raise as `reading_errors` lists."""
+
+    url: str
+
+    def __str__(self) -> str:
+        return self.url
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return self.url.rstrip("/").rpartition("/")[2]
+
+    @cached_property
+    def _at(self) -> tuple[Any, str]:
+        """Its file system and its path there. InputError where there is no way to the store."""
+        protocol = self.url.partition("://")[0]
+        try:
+            fsspec = import_module("fsspec")
+            found: tuple[Any, str] = fsspec.core.url_to_fs(self.url)
+        except ImportError as error:
+            missing = "" if error.name in (None, "fsspec") else f" {error.name}"
+            raise InputError(
+                f"{self.url}: reading {protocol}:// needs stepscope[remote]{missing or _driver(protocol)}, which is not "
+                "installed; install it, or copy the traces here"
+            ) from error
+        except ValueError as error:
+            raise InputError(
+                f"{self.url}: no way to read {protocol}://; copy the traces here, or use a protocol that fsspec knows"
+            ) from error
+        return found
+
+    @property
+    def in_this_process(self) -> bool:
+        """Whether no other process can see it."""
+        return self.url.startswith("memory://")
+
+    def open(self, mode: str = "rb") -> BinaryIO:
+        """Its bytes, as they come."""
+        system, path = self._at
+        return cast("BinaryIO", system.open(path, mode))
+
+    def read_bytes(self) -> bytes:
+        """All of its bytes."""
+        with self.open() as file:
+            return file.read()
+
+    def size(self) -> int:
+        """In bytes; 0 where the store does not say."""
+        system, path = self._at
+        return system.size(path) or 0
+
+    def is_dir(self) -> bool:
+        """Whether it is a folder."""
+        system, path = self._at
+        return bool(system.isdir(path))
+
+    def is_file(self) -> bool:
+        """Whether it is a file."""
+        system, path = self._at
+        return bool(system.isfile(path))
+
+    def exists(self) -> bool:
+        """Whether it is there."""
+        system, path = self._at
+        return bool(system.exists(path))
+
+    def is_fifo(self) -> bool:
+        """No store has pipes."""
+        return False
+
+    def resolve(self) -> RemoteFile:
+        """It has one name only."""
+        return self
+
+    def iterdir(self) -> Iterator[RemoteFile]:
+        """What is in the folder."""
+        system, path = self._at
+        return (RemoteFile(system.unstrip_protocol(entry)) for entry in system.ls(path, detail=False))
+
+    def matches(self) -> list[RemoteFile]:
+        """What its name, as a glob, means."""
+        system, path = self._at
+        return [RemoteFile(system.unstrip_protocol(entry)) for entry in system.glob(path)]
+
+    def __truediv__(self, name: str) -> RemoteFile:
+        return RemoteFile(f"{self.url.rstrip('/')}/{name}")
+
+
+TraceFile: TypeAlias = Path | RemoteFile
+
+
+def located(given: str | TraceFile) -> TraceFile:
+    """What a path or URL on a command line means."""
+    if isinstance(given, str) and given.startswith(_LOCAL):
+        return Path(given.removeprefix(_LOCAL))
+    if isinstance(given, str) and "://" in given and not Path(given).exists():
+        return RemoteFile(given)
+    return Path(given) if isinstance(given, str) else given
+
+
+def size_of(file: TraceFile) -> int:
+    """Bytes of a file as it is stored."""
+    return file.stat().st_size if isinstance(file, Path) else file.size()
+
+
+def _driver(protocol: str) -> str:
+    """The package that fsspec wants for a store, for the commonest."""
+    named = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
+    return f" and {named[protocol]}" if protocol in named else ""
