@@ -177,7 +177,11 @@ def _remarks(sweep: Sweep) -> Iterator[str]:
         yield "model: these runs give no alpha and B that fit; pass --calibration with the file of `stepscope calibrate`."
     sources = sorted({row.predicted_from for row in sweep.rows if row.predicted_from is not None})
     if sources:
-        yield f"predicted: what {clean(', '.join(sources))} alone tells, by `stepscope predict`."
+        links = sorted({row.predicted_link for row in sweep.rows if row.predicted_link is not None})
+        yield (
+            f"predicted: {clean(', '.join(sources))} replayed as `stepscope predict` does, with what a bucket takes by "
+            f"{clean(', '.join(links))}."
+        )
 
 
 def _ms(value: float) -> str:

@@ -201,10 +201,11 @@ def test_accumulated_steps_compare_by_micro_batch() -> None:
 
 def test_predictions_stand_beside_what_was_measured() -> None:
     made = caps((100.0, 120.0), (100.0, 120.0), names=("5", "25"))
-    sweep = build(replace(made, predictions={0: Predicted("runs/25-round1", 104.0)}))
+    sweep = build(replace(made, predictions={0: Predicted("runs/25-round1", 104.0, "the calibration")}))
     assert (sweep.rows[0].predicted_step_ms, sweep.rows[0].predicted_from) == (104.0, "runs/25-round1")
     assert "+4.0 %" in shown(sweep)
-    assert "runs/25-round1 alone tells" in shown(sweep)
+    assert "runs/25-round1 replayed as" in shown(sweep)
+    assert sweep.rows[0].predicted_link == "the calibration"
 
 
 def test_caps_of_the_script_and_long_names_are_said() -> None:

@@ -32,7 +32,7 @@ from typing import TextIO
 
 import msgspec
 
-from stepscope.budget.measured import read_fabric
+from stepscope.budget.measured import Calibration, read_fabric
 from stepscope.capture.fabric import fabric_of
 from stepscope.capture.target import Target, find_target
 from stepscope.capture.torchrun import gpu_count
@@ -88,7 +88,7 @@ def execute_raw(argv: list[str]) -> int:
         fabric=args.fabric,
         stopped=stopped,
         calibration=calibration,
-        predictions=_predictions(folder, plan, results),
+        predictions=_predictions(folder, plan, results, calibration),
     )
     return _deliver(build(made), folder, args.json, render)
 
@@ -136,11 +136,13 @@ def _open(folder: Path, plan: Plan, *, force: bool) -> tuple[ResultsFile, list[R
     return file, file.open(plan)
 
 
-def _predictions(folder: Path, plan: Plan, results: list[RunResult]) -> dict[int, Predicted]:
+def _predictions(
+    folder: Path, plan: Plan, results: list[RunResult], calibration: Calibration | None
+) -> dict[int, Predicted]:
     from stepscope.cli.sweep_predictions import predictions
 
     with progress_bar("predicting"):
-        return predictions(folder, plan.candidates, results)
+        return predictions(folder, plan.candidates, results, calibration)
 
 
 def _deliver(made: Sweep, folder: Path, json: str | None, render: Callable[[Sweep, TextIO], None]) -> int:

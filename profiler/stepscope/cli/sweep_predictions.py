@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from stepscope.audit.case import Case
+from stepscope.budget.measured import Calibration
 from stepscope.cli.launching import say
 from stepscope.errors import InputError
-from stepscope.predict import bucket_caps
+from stepscope.predict.caps import CapPredictor
+from stepscope.predict.case import read_case
+from stepscope.predict.link import time_by
 from stepscope.sweep.build import Predicted
+from stepscope.sweep.model import model_of
 from stepscope.sweep.plan import AS_IN_SCRIPT, BUCKET_CAP, but_for_cap
 from stepscope.sweep.results import MEASURED, RunResult
 
 DDP_DEFAULT_MB = 25.0
+FITTED = "a fit of the other candidates' communication"
 
 
 def predictions(
-    folder: Path, candidates: Sequence[dict[str, str]], results: Sequence[RunResult]
+    folder: Path,
+    candidates: Sequence[dict[str, str]],
+    results: Sequence[RunResult],
+    calibration: Calibration | None = None,
 ) -> dict[int, Predicted]:
     """Each candidate's step as one run predicts it: a run with the script's own cap, else with that closest to DDP's default.
 
-    The other knobs are the same in that run: each combination of them is predicted from a run of its own.
+    What a bucket takes is by the calibration, else fitted to the runs of the *other* candidates: of many sizes, and nothing of
+    a candidate's own is in its prediction. The other knobs are the same in all of them.
     """
     found: dict[int, Predicted] = {}
     for group in _groups(candidates):
-        source = _source([one for one in results if but_for_cap(one.knobs) == group])
+        same = [one for one in results if one.status == MEASURED and but_for_cap(one.knobs) == group]
+        source = _source(same)
         if source is not None:
-            found |= _from_run(folder, candidates, group, source)
+            asked = {
+                number: knobs
+                for number, knobs in enumerate(candidates)
+                if but_for_cap(knobs) == group and knobs[BUCKET_CAP] != AS_IN_SCRIPT
+            }
+            found |= _from_run(folder, asked, source, same, calibration)
     return found
 
 
@@ -38,8 +54,7 @@ def _groups(candidates: Sequence[dict[str, str]]) -> Iterator[dict[str, str]]:
     return iter(seen)
 
 
-def _source(results: Sequence[RunResult]) -> RunResult | None:
-    measured = [one for one in results if one.status == MEASURED]
+def _source(measured: Sequence[RunResult]) -> RunResult | None:
     return min(measured, key=lambda one: (one.round, _far_from_default(one.knobs[BUCKET_CAP])), default=None)
 
 
@@ -48,17 +63,33 @@ def _far_from_default(cap: str) -> float:
 
 
 def _from_run(
-    folder: Path, candidates: Sequence[dict[str, str]], group: dict[str, str], source: RunResult
+    folder: Path,
+    asked: Mapping[int, dict[str, str]],
+    source: RunResult,
+    measured: Sequence[RunResult],
+    calibration: Calibration | None,
 ) -> dict[int, Predicted]:
-    wanted = [
-        (number, float(knobs[BUCKET_CAP]))
-        for number, knobs in enumerate(candidates)
-        if but_for_cap(knobs) == group and knobs[BUCKET_CAP] != AS_IN_SCRIPT
-    ]
     try:
-        made = bucket_caps(folder / source.folder, [cap for _, cap in wanted])
+        case = read_case(folder / source.folder)
+        found = {
+            number: _one(case, knobs, source.folder, measured, calibration) for number, knobs in asked.items()
+        }
     except InputError as error:
         say(f"nothing is predicted from {source.folder}: {error}")
         return {}
-    steps = {one.bucket_cap_mb: one.step_ms for one in made}
-    return {number: Predicted(source.folder, steps[cap]) for number, cap in wanted if cap in steps}
+    return {number: one for number, one in found.items() if one is not None}
+
+
+def _one(
+    case: Case,
+    knobs: dict[str, str],
+    source: str,
+    measured: Sequence[RunResult],
+    calibration: Calibration | None,
+) -> Predicted | None:
+    others = [one.figures for one in measured if one.knobs != knobs and one.figures is not None]
+    model = model_of(calibration, others)
+    time = None if model is None else time_by(model, others[0].world_size)
+    link = "the run's own transfers" if model is None else FITTED if calibration is None else model.name
+    made = CapPredictor(case, own_time=time).predict([float(knobs[BUCKET_CAP])])
+    return Predicted(source, made[0].step_ms, link) if made else None

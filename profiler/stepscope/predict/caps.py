@@ -8,7 +8,7 @@ from pathlib import Path
 from stepscope.audit.cap_rule import Candidate, Choice, choose
 from stepscope.audit.case import Case
 from stepscope.audit.outcome import Outcome, Rebucketing, Steps, host_time, unrecorded_step
-from stepscope.audit.rebucket import Link, Timing, link_of
+from stepscope.audit.rebucket import Timing, link_of
 from stepscope.errors import InputError
 from stepscope.predict.case import read_case
 from stepscope.predict.result import Prediction
@@ -45,25 +45,26 @@ class CapPredictor:
         *,
         own: bool = True,
         added: float = 0.0,
-        link: Link | None = None,
+        own_time: Timing | None = None,
     ) -> None:
         """time: what messages take instead of what the run's took. own: it is the run's, whose transfers set its level.
 
-        added: ns that every predicted step takes beyond that. link: what the run's took, where more is known than it says.
+        added: ns that every predicted step takes beyond that. own_time: what the run's took, where more is known than it says.
         """
-        link = link or link_of(case)
+        link = link_of(case)
         plain = Rebucketing(case)
         if link is None or not plain.steps:
             raise InputError(why_not(case))
-        own_rates = plain.rates(link.time)
+        own_time = own_time or link.time
+        own_rates = plain.rates(own_time)
         recorded = plain.recorded()
         self.recorded = median(list(recorded.values()))
         self.cutting = Rebucketing(case, host_time=host_time(case))
-        as_recorded = self.cutting.as_they_are(link.time, own_rates)
+        as_recorded = self.cutting.as_they_are(own_time, own_rates)
         self.measured = unrecorded_step(case) or self.recorded
         self._step = self.measured + added
         self.exposed = exposed_ns(case, plain.steps)
-        self._time = time or link.time
+        self._time = time or own_time
         self._rates = own_rates if own else dict.fromkeys(own_rates, 1.0)
         self._was = as_recorded
         self._cut: dict[float, Outcome | None] = {}
@@ -75,8 +76,16 @@ class CapPredictor:
 
     def choose(self, caps_mb: Sequence[float]) -> Choice:
         """Which of the caps to take."""
-        candidates = [Candidate(cap, one.bytes, one.gains(self._now)) for cap, one in self._cuts(caps_mb)]
-        return choose(candidates, self._step - _median_of_differences(self._was, self._now))
+        return choose(self.candidates(caps_mb), self.step)
+
+    @property
+    def step(self) -> float:
+        """In the recorded buckets under the same what-if; ns."""
+        return self._step - _median_of_differences(self._was, self._now)
+
+    def candidates(self, caps_mb: Sequence[float]) -> list[Candidate]:
+        """What each cap gains on the recorded buckets."""
+        return [Candidate(cap, one.bytes, one.gains(self._now)) for cap, one in self._cuts(caps_mb)]
 
     def off_by(self, caps: Sequence[float]) -> float | None:
         """How much longer the recorded caps (bytes), cut anew, make the step than the recorded buckets; ns."""

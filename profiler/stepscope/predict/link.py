@@ -95,9 +95,7 @@ def _calibrated(wanted: Wanted, ranks: int) -> Timed:
     rate = None if wanted.gb_per_s is None else Rate.from_gb_per_s(wanted.gb_per_s)
     model = measured_model(read_fabric(wanted.fabric), ranks, latency=latency, rate=rate)
 
-    def time(size: float) -> float:
-        return model.terms("all_reduce").time("all_reduce", ranks, Size.from_bytes(size)).us * 1e3
-
+    time = time_by(model, ranks)
     smallest, larger = time(0), time(_MIB)
     return Timed(
         time,
@@ -109,6 +107,12 @@ def _calibrated(wanted: Wanted, ranks: int) -> Timed:
             remarks=_outside(model),
         ),
     )
+
+
+def time_by(model: Model, ranks: int) -> Timing:
+    """What an all-reduce of so many ranks takes by a model of the link."""
+    terms = model.terms("all_reduce")
+    return lambda size: terms.time("all_reduce", ranks, Size.from_bytes(size)).us * 1e3
 
 
 def _outside(model: Model) -> list[str]:

@@ -26,10 +26,11 @@ MIB = 2**20
 
 
 class Predicted(NamedTuple):
-    """A candidate's step as predicted from a run of another one, or its own."""
+    """A candidate's step as predicted from a run of another one, or its own. link: what says how long its buckets take."""
 
     folder: str
     step_ms: float
+    link: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +174,7 @@ def _row(
         folders=[run.folder for run in candidate.measured],
         predicted_step_ms=None if predicted is None else predicted.step_ms,
         predicted_from=None if predicted is None else predicted.folder,
+        predicted_link=None if predicted is None else predicted.link,
     )
     for changes in (_audited(candidate), _modelled(candidate, model), _ranked(number, candidate, ranking)):
         row = msgspec.structs.replace(row, **changes)

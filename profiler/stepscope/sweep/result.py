@@ -57,9 +57,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     bandwidth_bound: bool | None = None
     """By the model: the average bucket's bytes take longer than its latency."""
     predicted_step_ms: float | None = None
-    """By `stepscope predict`, from one run."""
+    """As `stepscope predict` has it, from one run; what a bucket takes may be known from others too."""
     predicted_from: str | None = None
     """That run's folder, in the sweep's directory."""
+    predicted_link: str | None = None
+    """What says how long a bucket takes in that prediction."""
     over_best: float | None = None
     """Its time over the best candidate's, both measured in the same rounds; 1 is as fast."""
     over_best_ci: Interval | None = None
