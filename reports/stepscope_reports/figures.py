@@ -29,6 +29,17 @@ def counted(audit: Audit) -> list[tuple[Rank, Step]]:
     return [(rank, step) for rank in audit.ranks for step in rank.steps if step.valid]
 
 
+def shown(audit: Audit, most: int) -> list[int]:
+    """Places of the ranks that a table or picture has room for, in order: those waited for longest, then the first ones."""
+    every = range(len(audit.ranks))
+    if len(every) <= most:
+        return list(every)
+    place = {rank.rank: k for k, rank in enumerate(audit.ranks)}
+    late = [place[row["rank"]] for row in audit.stragglers if row["total_ms"] > 0 and row["rank"] in place]
+    first = set(late[: max(1, most // 4)])
+    return sorted([*first, *[k for k in every if k not in first][: most - len(first)]])
+
+
 def mean(values: Sequence[float | None]) -> float | None:
     """The mean of the values; None where there are none, or where one is missing: a mean of some would not add up."""
     known = [value for value in values if value is not None]
@@ -87,19 +98,19 @@ def _waterfall(steps: Sequence[Step]) -> dict[str, float]:
     return {name: value for name, value in means.items() if value is not None}
 
 
-@dataclass(frozen=True)
-class Replayed:
-    """How many of the counted steps verdict and findings rest on."""
-
-    some: int
-    all: int
-
-
-def replayed(audit: Audit) -> Replayed | None:
-    """None where it is all of them, or none has a cost."""
-    numbers = {step.step for _, step in counted(audit)}
-    priced = {step.step for _, step in counted(audit) if step.cost_ms is not None}
-    return Replayed(len(priced), len(numbers)) if 0 < len(priced) < len(numbers) else None
+def replayed(audit: Audit) -> str | None:
+    """What verdict and findings rest on, in words; None where it is every counted step of every rank, or none has a cost."""
+    pairs = counted(audit)
+    priced = [(rank, step) for rank, step in pairs if step.cost_ms is not None]
+    steps, some_steps = ({step.step for _, step in of} for of in (pairs, priced))
+    ranks, some_ranks = ({rank.source for rank, _ in of} for of in (pairs, priced))
+    parts = []
+    if 0 < len(some_steps) < len(steps):
+        parts.append(f"{len(some_steps)} of {len(steps):,} counted steps, evenly spread")
+    if 0 < len(some_ranks) < len(ranks):
+        of_all = f"{len(some_ranks)} of {len(ranks):,} ranks"
+        parts.append(f"{of_all}: those that the others wait for longest, and others evenly spread")
+    return f"verdict and findings rest on {', on '.join(parts)}" if parts else None
 
 
 def typical_step(audit: Audit) -> tuple[Rank, Step] | None:

@@ -138,7 +138,7 @@ def _details(audit: Audit) -> Iterable[tuple[str, Sequence[Text]]]:
     yield "Other communication", tables.other_traffic(audit)
     yield "Whom the others wait for (ms)", tables.stragglers(audit)
     yield "Clocks, against the first host's", tables.clocks(audit)
-    yield "Files", tables.files(audit.ranks, _WIDTH)
+    yield "Files", tables.files(audit, _WIDTH)
     yield f"Warnings ({len(audit.warnings)})", tables.warnings(audit.warnings, _WIDTH)
 
 

@@ -16,6 +16,7 @@ MANY_FILES = 16
 MANY_BUCKETS = 24
 MANY_STEPS = 24
 MANY_STRAGGLERS = 8
+MANY_CLOCKS = 8
 """Most rows of each table; what is beyond them is counted in a last line, and audit.json has it all."""
 
 NOT_KNOWN = "n/a"
@@ -37,8 +38,9 @@ def share(part: float | None, whole: float | None) -> str:
     return percent(part / whole) if part is not None and whole else NOT_KNOWN
 
 
-def files(ranks: Sequence[Rank], width: int) -> list[Text]:
+def files(audit: Audit, width: int) -> list[Text]:
     """One row a file: what all of its activities add up to, whether or not a step launched them."""
+    ranks = audit.ranks
     together = common_folder([rank.source for rank in ranks]) is not None
     totals = [rank.totals for rank in ranks]
     times = Times(time for total in totals for time in (total.comm_ms, total.compute_ms))
@@ -49,7 +51,7 @@ def files(ranks: Sequence[Rank], width: int) -> list[Text]:
             *map(times.text, (rank.totals.comm_ms, rank.totals.compute_ms, rank.totals.exposed_ms)),
             clean(PurePath(rank.source).name if together else rank.source),
         )
-        for rank in ranks[:MANY_FILES]
+        for rank in (ranks[place] for place in figures.shown(audit, MANY_FILES))
     ]
     columns = ("rank", "steps", "comm ms", "compute ms", "exposed ms", "<file, all of it")
     return [*table(columns, rows, width), *_more(len(ranks) - MANY_FILES, "file")]
@@ -132,10 +134,11 @@ def steps(audit: Audit, width: int) -> list[Text]:
     """A row a rank and counted step, or a row a rank where that would be many; then the steps left out and why."""
     groups = [(name_of(rank), str(step.step), [step]) for rank, step in figures.counted(audit)]
     if len(groups) > MANY_STEPS:
-        valid = [(rank, [step for step in rank.steps if step.valid]) for rank in audit.ranks]
+        ranks = [audit.ranks[place] for place in figures.shown(audit, MANY_STEPS)]
+        valid = [(rank, [step for step in rank.steps if step.valid]) for rank in ranks]
         groups = [(name_of(rank), f"all {len(mine)}", mine) for rank, mine in valid if mine]
-    lines = _step_table(groups[:MANY_STEPS]) if groups else []
-    lines += _more(len(groups) - MANY_STEPS, "row")
+    lines = _step_table(groups) if groups else []
+    lines += _more(len(audit.ranks) - MANY_STEPS, "rank")
     for text in left_out(audit):
         lines += paragraph(f"not counted: {text}", width)
     return lines
@@ -221,7 +224,7 @@ def stragglers(audit: Audit) -> list[Text]:
 
 
 def clocks(audit: Audit) -> list[Text]:
-    """Each host's clock against the first one's; empty where there is one host."""
+    """Each host's clock against the first one's, the furthest first; empty where there is one host."""
     rows = [
         (
             clean(row["host"]),
@@ -230,9 +233,14 @@ def clocks(audit: Audit) -> list[Text]:
             f"{row['residual_ms']:.3f}",
             f"{row['pairs']:,}",
         )
-        for row in audit.clocks
+        for row in sorted(audit.clocks, key=lambda row: -abs(row["offset_ms"]))[:MANY_CLOCKS]
     ]
-    return table(("<host", "offset ms", "drift ppm", "residual ms", "collectives"), rows) if rows else []
+    if not rows:
+        return []
+    return [
+        *table(("<host", "offset ms", "drift ppm", "residual ms", "collectives"), rows),
+        *_more(len(audit.clocks) - MANY_CLOCKS, "host"),
+    ]
 
 
 def warnings(rows: Sequence[Warning], width: int) -> list[Text]:

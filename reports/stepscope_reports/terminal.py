@@ -99,16 +99,14 @@ def headline(verdict: Verdict) -> str:
 
 def _rests_on(audit: Audit) -> list[str]:
     replayed = figures.replayed(audit)
-    if replayed is None:
-        return []
-    return [f"verdict and findings rest on {replayed.some} of {replayed.all} counted steps, evenly spread"]
+    return [] if replayed is None else [replayed]
 
 
 def _measured(audit: Audit, width: int) -> list[Text]:
     ranks = audit.ranks
     steps = [step for rank in ranks for step in rank.steps]
     valid = sum(step.valid for step in steps)
-    counted = f"{valid} of {plural(len(steps), 'step')} counted" if steps else "no step found"
+    counted = f"{valid:,} of {plural(len(steps), 'step')} counted" if steps else "no step found"
     limits = audit.verdict.thresholds
     cost, comm = percent(limits.cost_share), percent(limits.comm_share)
     thresholds = f"thresholds: cost {cost} and communication {comm} of the step"
@@ -118,7 +116,7 @@ def _measured(audit: Audit, width: int) -> list[Text]:
     return [
         *(line for text in told for line in paragraph(text, width)),
         *([Text(f"from {shorten(folder, width - 5)}")] if folder else []),
-        *tables.files(ranks, width),
+        *tables.files(audit, width),
         *([Text(thresholds, "dim")] if audit.verdict.label != "no communication" else []),
     ]
 
@@ -134,7 +132,7 @@ def machines(ranks: Sequence[Rank]) -> str:
     sizes = {rank.world_size for rank in ranks if rank.world_size is not None}
     return (
         (
-            f"{len(numbers)} of {plural(max(sizes), 'rank')}"
+            f"{len(numbers):,} of {plural(max(sizes), 'rank')}"
             if numbers and sizes
             else plural(len(ranks), "file")
         )

@@ -9,7 +9,7 @@ from stepscope_reports import figures
 from stepscope_reports.charts import style
 
 MOST = 64
-"""Rows; of more ranks the first are drawn, and a report says so."""
+"""Rows; of more ranks those that the others waited for are drawn, and the first."""
 
 
 def ranks(audit: Audit, width: int = style.WIDE) -> style.Picture | None:
@@ -26,7 +26,8 @@ def ranks(audit: Audit, width: int = style.WIDE) -> style.Picture | None:
         for rank in {cell.rank for cell in cells}
         for share in [late.get(rank)]
     }
-    shown = sorted(names)[:MOST]
+    drawn = {audit.ranks[place].rank for place in figures.shown(audit, MOST)}
+    shown = sorted(rank for rank in names if rank in drawn)
     rows = [
         {"rank": names[cell.rank], "step": cell.step, "waited": cell.waited_ms}
         for cell in cells

@@ -25,7 +25,7 @@ from stepscope_reports.charts import style
 from stepscope_reports.html import sections
 from stepscope_reports.html.definitions import DEFINITIONS
 from stepscope_reports.html.quoted import Quoted
-from stepscope_reports.html.timeline import timeline
+from stepscope_reports.html.timeline import drawn_ranks, timeline
 from stepscope_reports.plain import clean, common_folder
 from stepscope_reports.run import run_of, sentences
 
@@ -221,7 +221,7 @@ def _finding(audit: Audit, finding: Finding, drawn: dict[str, Any] | None) -> di
         "title": finding.cause.replace("-", " "),
         "link": reference if reference.startswith("https://") else None,
         "step": _shown_step(finding.steps, drawn),
-        "ranks": ",".join(str(k) for k, rank in enumerate(audit.ranks) if rank.rank in finding.ranks),
+        "ranks": ",".join(str(k) for k, rank in enumerate(drawn_ranks(audit)) if rank.rank in finding.ranks),
         "measure": "wait_ms" if finding.cause in _WAITING_CAUSES else "exposed_ms",
     }
 

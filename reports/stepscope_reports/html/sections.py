@@ -13,6 +13,7 @@ from stepscope_reports import figures
 from stepscope_reports.html.quoted import NOT_KNOWN, Path, Quoted
 
 MOST_ROWS = 120
+_MOST_CLOCKS = 16
 """Rows of a table; of more, the first are shown and the rest counted."""
 
 _FEW_BUCKETS = 24
@@ -122,10 +123,11 @@ def steps(audit: Audit, quoted: Quoted) -> tuple[Table, Table | None]:
     """A row a counted step of a rank."""
     paths: list[tuple[str, Path]] = [
         (_rank(audit, place), ("ranks", place, "steps", number))
-        for place, rank in enumerate(audit.ranks)
-        for number, step in enumerate(rank.steps)
+        for place in figures.shown(audit, MOST_ROWS)
+        for number, step in enumerate(audit.ranks[place].steps)
         if step.valid
     ]
+    every = len(figures.counted(audit))
     shown = paths[:MOST_ROWS]
     write = quoted.times((*path, "wall_ms") for _, path in shown)
     rows = [
@@ -143,7 +145,7 @@ def steps(audit: Audit, quoted: Quoted) -> tuple[Table, Table | None]:
         for name, path in shown
     ]
     columns = ("rank", "step", "took", "communication", "gradients", "overlap", "exposed", "floor", "cost")
-    return Table(columns, rows, len(paths) - len(shown)).cut(_FEW_BUCKETS)
+    return Table(columns, rows, every - len(shown)).cut(_FEW_BUCKETS)
 
 
 def _overlap(quoted: Quoted, path: Path) -> Markup:
@@ -179,19 +181,21 @@ def stragglers(audit: Audit, quoted: Quoted) -> Table:
 
 
 def clocks(audit: Audit, quoted: Quoted) -> Table:
-    """Each host's clock against the first one's."""
+    """Each host's clock against the first one's, the furthest first."""
+    far = sorted(range(len(audit.clocks)), key=lambda k: -abs(audit.clocks[k]["offset_ms"]))
+    shown = far[:_MOST_CLOCKS]
     rows = [
         (
-            str(row["host"]),
+            str(audit.clocks[k]["host"]),
             quoted.number("clocks", k, "offset_ms"),
             quoted.number("clocks", k, "drift_ppm"),
             quoted.number("clocks", k, "residual_ms"),
             quoted.count("clocks", k, "pairs"),
         )
-        for k, row in enumerate(audit.clocks[:MOST_ROWS])
+        for k in shown
     ]
     columns = ("<host", "offset ms", "drift ppm", "residual ms", "collectives")
-    return Table(columns, rows, max(len(audit.clocks) - MOST_ROWS, 0))
+    return Table(columns, rows, len(audit.clocks) - len(shown))
 
 
 def ring_models(audit: Audit, quoted: Quoted) -> Table:
@@ -214,7 +218,7 @@ def ring_models(audit: Audit, quoted: Quoted) -> Table:
 
 def files(audit: Audit, quoted: Quoted) -> Table:
     """What all activities of each file add up to."""
-    shown = range(min(len(audit.ranks), MOST_ROWS))
+    shown = figures.shown(audit, MOST_ROWS)
     names = ("comm_ms", "compute_ms", "exposed_ms")
     write = quoted.times(("ranks", k, "totals", name) for k in shown for name in names)
     rows = [

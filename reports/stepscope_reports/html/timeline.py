@@ -18,6 +18,9 @@ from stepscope_reports.plain import clean
 MOST_BYTES = 2_000_000
 """Of the timeline in a page, as far as can be told beforehand; steps beyond that are left out, and the page says so."""
 
+MOST_RANKS = 64
+"""In the timeline: those that the others wait for, and the first."""
+
 _BYTES_OF_A_COLLECTIVE, _BYTES_OF_A_SPAN = 130, 24
 
 _FACTS = (
@@ -45,13 +48,15 @@ def timeline(audit: Audit) -> dict[str, Any] | None:
     """
     drawable = _drawable(audit)
     steps = _chosen(audit, drawable)
+    ranks = figures.shown(audit, MOST_RANKS)
     if not steps:
         return None
     words: dict[str, int] = {}
     views = [_view(view, steps.index(view.step.step), words) for view in drawable if view.step.step in steps]
     start = figures.typical_step(audit)
     return {
-        "ranks": [_rank_label(rank, place) for place, rank in enumerate(audit.ranks)],
+        "ranks": [_rank_label(audit.ranks[place], place) for place in ranks],
+        "ranks_left_out": len(audit.ranks) - len(ranks),
         "steps": [{"number": number, "note": _note(drawable, number)} for number in steps],
         "start": steps.index(start[1].step) if start and start[1].step in steps else 0,
         "views": views,
@@ -76,10 +81,15 @@ class _Drawable:
         return len(self.collectives) * _BYTES_OF_A_COLLECTIVE + spans * _BYTES_OF_A_SPAN
 
 
+def drawn_ranks(audit: Audit) -> list[Rank]:
+    """The ranks that the timeline has, in its order."""
+    return [audit.ranks[place] for place in figures.shown(audit, MOST_RANKS)]
+
+
 def _drawable(audit: Audit) -> list[_Drawable]:
     found = {
         (rank.source, step.step): _Drawable(place, rank, step)
-        for place, rank in enumerate(audit.ranks)
+        for place, rank in enumerate(drawn_ranks(audit))
         for step in rank.steps
         if step.timeline is not None
     }
