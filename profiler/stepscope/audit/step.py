@@ -13,7 +13,7 @@ from stepscope.audit.basis import Basis
 from stepscope.audit.overlap import Overlap, comm_union, measure, span_union
 from stepscope.audit.replayed import Priced
 from stepscope.audit.schedule import Ready, Slot, Transfer
-from stepscope.audit.waterfall import Circumstances, Parts, split
+from stepscope.audit.waterfall import Circumstances, Parts, backward_window, split
 from stepscope.intervals import Intervals
 from stepscope.trace.recording import CollectiveOp, Phase
 from stepscope.trace.steps import Window
@@ -84,11 +84,13 @@ def measure_step(basis: Basis, window: Window, priced: Priced | None = None) -> 
     ready = [basis.ready_of.get(op.row) for op in buckets]
     wires = [basis.wire_span(op) for op in buckets]
     paired = any(op.row in basis.wire_of for op in ops)
+    inside = backward_window(backward, ops)
     around = Circumstances(
         moving=span_union(map(basis.wire_span, ops)) if paired else None,
         outside=outside,
         starved=basis.starved,
         backward=backward,
+        window=inside,
         ideal=_schedule_of_all_ranks(basis, buckets),
     )
     return MeasuredStep(
@@ -97,7 +99,9 @@ def measure_step(basis: Basis, window: Window, priced: Priced | None = None) -> 
         gradient=measure(comm_union(buckets), backward, unions.everything) if buckets else None,
         gradient_wire=measure(span_union(wires), backward, unions.everything) if buckets and paired else None,
         parts=split(overlap.exposed_spans, around),
-        starved_in_backward=_starved(basis, iv.subtract(overlap.exposed_spans, outside), backward),
+        starved_in_backward=iv.total(
+            iv.intersect(iv.intersect(inside, basis.starved), iv.subtract(overlap.exposed_spans, outside))
+        ),
         todo=schedule.transfers(wires, [r.time if r else None for r in ready], recording.lanes),
         backward_start=int(backward[0, 0]) if len(backward) else window.start,
         backward_end=int(backward[-1, 1]) if len(backward) else window.start,
@@ -116,13 +120,6 @@ def _schedule_of_all_ranks(basis: Basis, buckets: Sequence[CollectiveOp]) -> lis
     return schedule.best_schedule(
         schedule.transfers(list(map(basis.wire_span, buckets)), ready, lanes), lanes
     )
-
-
-def _starved(basis: Basis, spans: Intervals, backward: Intervals) -> int:
-    """How much of some exposed spans is inside a step's backward and the host's doing, in ns."""
-    if not len(backward):
-        return 0
-    return iv.total(iv.intersect(iv.clip(spans, int(backward[0, 0]), int(backward[-1, 1])), basis.starved))
 
 
 def starved_share(basis: Basis, step: MeasuredStep) -> float | None:

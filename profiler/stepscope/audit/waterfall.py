@@ -5,13 +5,14 @@ The parts are cut off one after the other, each from what the ones before it lef
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from stepscope import intervals as iv
 from stepscope.audit.overlap import span_union
 from stepscope.audit.schedule import Slot
 from stepscope.intervals import Intervals
+from stepscope.trace.recording import CollectiveOp, Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class Circumstances:
     starved: Intervals
     backward: Intervals
     """The step's backward compute."""
+    window: Intervals
+    """Where backward is (`backward_window`)."""
     ideal: Sequence[Slot]
     """The gradients' transfers, had each been launched when it was ready."""
 
@@ -46,11 +49,11 @@ class Circumstances:
 def split(exposed: Intervals, where: Circumstances) -> Parts:
     """Name every part of a step's exposed time."""
     waiting = iv.EMPTY if where.moving is None else iv.subtract(exposed, where.moving)
-    inside = _window(where.backward)
     late, queue, tail = _after_backward(where.backward, where.ideal, exposed)
     rest = exposed
     lengths: list[int] = []
-    for spans in (waiting, where.outside, iv.intersect(inside, where.starved), inside, late, queue, tail):
+    starved = iv.intersect(where.window, where.starved)
+    for spans in (waiting, where.outside, starved, where.window, late, queue, tail):
         lengths.append(iv.total(iv.intersect(rest, spans)))
         rest = iv.subtract(rest, spans)
     return Parts(
@@ -65,9 +68,15 @@ def split(exposed: Intervals, where: Circumstances) -> Parts:
     )
 
 
-def _window(backward: Intervals) -> Intervals:
-    """From the first to the last backward compute of a step."""
-    return span_union([(int(backward[0, 0]), int(backward[-1, 1]))] if len(backward) else [])
+def backward_window(backward: Intervals, ops: Iterable[CollectiveOp]) -> Intervals:
+    """From the first to the last of a step's backward compute, and from the collectives that its launches put before that.
+
+    A host that runs ahead may launch a gather of parameters, for one, while the device is still in forward.
+    """
+    if not len(backward):
+        return iv.EMPTY
+    launched = [op.start for op in ops if op.phase == Phase.BACKWARD]
+    return span_union([(min([int(backward[0, 0]), *launched]), int(backward[-1, 1]))])
 
 
 def _after_backward(backward: Intervals, ideal: Sequence[Slot], exposed: Intervals) -> list[Intervals]:

@@ -157,6 +157,7 @@ class RankTruth:
         moving = _Cover((one.wire, one.end) for one in transfers)
         outside = _Cover((one.start, one.end) for one in transfers if one.outside)
         first, last = (backward[0][0], max(end for _, end in backward)) if backward else (0, 0)
+        first = min([first, *(one.start for one in transfers if not one.outside)])
         spans = [(one.start, one.end) for one in transfers]
         own = [first, last, *moving.edges, *outside.edges, *self._launch]
         over = self._read(schedule.end) if schedule else last
