@@ -89,6 +89,7 @@ SETTINGS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("straggler:by=compute,phase=forward", {}),
         ("straggler:by=compute,phase=backward,rank=1,ms=8", {}),
         ("straggler:by=host,phase=forward,rank=1", {}),
+        ("straggler:by=host,phase=backward,rank=1,ms=20", {}),
     ],
     "input-skew": [("input-skew", {}), ("input-skew:rank=1,ms=12", {})],
     "fsdp-prefetch": [
@@ -154,6 +155,7 @@ def test_with_stacks_a_finding_names_the_function_that_reads(place: str, caller:
     [
         ("straggler:by=compute,phase=backward,rank=1", 1, "its kernels run longer on the device"),
         ("straggler:by=host,phase=forward,rank=2", 2, "its main thread spends"),
+        ("straggler:by=host,phase=backward,rank=1,ms=20", 1, "its autograd thread spends 20.0 ms"),
         ("input-skew:rank=3", 3, "its main thread spends"),
     ],
 )

@@ -17,7 +17,10 @@ from stepscope.replay.streams import arrivals, moved, waiting
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of one host thread, on its recording's own clock in ns, of which `keep` (0 to 1) remains."""
+    """A stretch of one host thread, on its recording's own clock in ns, of which `keep` (0 to 1) remains.
+
+    What passed until the thread took over from the one that called backward, or the other way round, is the thread's own.
+    """
 
     owner: int
     thread: int
@@ -103,13 +106,19 @@ def _activities(network: Network, change: Change) -> Network:
     return replace(network, lag=lag)
 
 
+def edges_of_thread(network: Network, owner: int, thread: int) -> NDArray[np.int64]:
+    """The edges whose lags are what a host thread of a recording did."""
+    order = (network.kind == Edge.ORDER) & (network.lane[network.source] == thread)
+    handed = (network.kind == Edge.HANDOFF) & (network.lane[network.target] == thread)
+    return np.flatnonzero((order | handed) & (network.owner == owner))
+
+
 def _segments(network: Network, change: Change, shifts: Mapping[int, int]) -> Network:
     """Program order loses what the segments lose of it, and never more than it has."""
     lag = network.lag.copy()
     for segment in change.segments:
         shift = shifts[segment.owner]
-        on_thread = (network.kind == Edge.ORDER) & (network.owner == segment.owner)
-        edges = np.flatnonzero(on_thread & (network.lane[network.source] == segment.thread))
+        edges = edges_of_thread(network, segment.owner, segment.thread)
         span = iv.union(np.array([segment.start + shift]), np.array([segment.end + shift]))
         inside = iv.covered_within(
             span, network.time[network.source[edges]], network.time[network.target[edges]]

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from stepscope.audit.case import RankStep
+from stepscope.audit.causes.rounds import within
+from stepscope.replay.change import edges_of_thread
 from stepscope.replay.graph import StepGraph
-from stepscope.replay.network import Edge
 from stepscope.replay.timeline import Timeline
 from stepscope.trace import host
 from stepscope.trace.recording import Phase
@@ -33,6 +34,7 @@ class Span:
 class Stretch:
     """A stretch of a thread in which no operator computed; ns on the recording's clock."""
 
+    thread: int
     start: int
     end: int
 
@@ -42,9 +44,12 @@ class Stretch:
         return self.end - self.start
 
 
-def spans(one: RankStep) -> list[Span]:
-    """A step from end to end: what comes before a forward is input, what comes after the last backward is the update."""
-    forwards, backwards = _forward_starts(one), _backward_spans(one)
+def spans(one: RankStep, timeline: Timeline) -> list[Span]:
+    """A step from end to end: what comes before a forward is input, what comes after the last backward is the update.
+
+    timeline: of the rank's trace. Where the autograd engine has a thread of its own, backward begins when it was called.
+    """
+    forwards, backwards = _forward_starts(one), _backward_spans(one, timeline)
     borders = [(one.step.window.start, INPUT)]
     for start, end in backwards:
         forward = [time for time in forwards if borders[-1][0] <= time < start]
@@ -56,10 +61,10 @@ def spans(one: RankStep) -> list[Span]:
     return [Span(phase, start, end) for (start, phase), end in zip(borders, ends, strict=True) if end > start]
 
 
-def own_time(graph: StepGraph, one: RankStep, start: int, end: int) -> float:
-    """How long a rank's host threads worked between two times, as the replay's program order has it; ns."""
+def own_time(graph: StepGraph, one: RankStep, thread: int, start: int, end: int) -> float:
+    """How long a host thread worked between two times, as the replay's program order has it; ns."""
     network, shift = graph.network, graph.shifts[one.index]
-    edges = np.flatnonzero((network.kind == Edge.ORDER) & (network.owner == one.index))
+    edges = edges_of_thread(network, one.index, thread)
     before, after = network.time[network.source[edges]], network.time[network.target[edges]]
     shared = np.minimum(after, end + shift) - np.maximum(before, start + shift)
     share = np.clip(shared, 0, None) / np.maximum(1, after - before)
@@ -67,37 +72,41 @@ def own_time(graph: StepGraph, one: RankStep, start: int, end: int) -> float:
 
 
 def longest_idle(graph: StepGraph, one: RankStep, span: Span, timeline: Timeline) -> Stretch | None:
-    """The longest stretch of a span in which the main thread ran no operator and waited for nothing.
-
-    timeline: of the rank's trace.
-    """
-    thread = thread_of(one)
-    if thread is None:
-        return None
+    """The longest stretch of a span in which one of the step's threads ran no operator and waited for nothing."""
+    window = Window(one.number, span.start, span.end)
     found = [
-        Stretch(start, end)
-        for start, end in timeline.stretches(thread, Window(one.number, span.start, span.end), _SHORTEST)
+        Stretch(thread, start, end)
+        for thread in threads_of(one, timeline)
+        for start, end in timeline.stretches(thread, window, _SHORTEST)
     ]
     longest_first = sorted(found, key=lambda stretch: stretch.length, reverse=True)
-    return next((s for s in longest_first if own_time(graph, one, s.start, s.end) >= _OWN * s.length), None)
+    return next(
+        (s for s in longest_first if own_time(graph, one, s.thread, s.start, s.end) >= _OWN * s.length), None
+    )
 
 
-def thread_of(one: RankStep) -> int | None:
-    """The thread whose step it is."""
-    return Timeline(one.recording.trace).main_thread(one.step.window)
+def threads_of(one: RankStep, timeline: Timeline) -> list[int]:
+    """The thread whose step it is, and those on which the autograd engine runs its backward."""
+    nodes = timeline.evaluates[within(one.step.window, timeline.events.start[timeline.evaluates])]
+    engine = np.unique(timeline.threads[nodes]).tolist()
+    main = timeline.main_thread(one.step.window)
+    return [thread for thread in dict.fromkeys([main, *engine]) if thread is not None]
 
 
 def around(one: RankStep, stretch: Stretch) -> str:
-    """The innermost recorded event that a stretch lies in, and the one that ended before it."""
+    """The innermost recorded event that a stretch lies in, and the one that ended before it, else the one that follows."""
     trace, events = one.recording.trace, one.recording.trace.events
-    mine = trace.events.thread == thread_of(one)
+    mine = trace.events.thread == stretch.thread
     holding = np.flatnonzero(mine & (events.start <= stretch.start) & (events.end >= stretch.end))
     ended = np.flatnonzero(
         mine & (events.end <= stretch.start) & (events.end > stretch.start - stretch.length)
     )
+    begins = np.flatnonzero(mine & (events.start >= stretch.end))
     words = []
     if len(ended):
         words.append(f"after {_name(one, ended[np.argmax(events.end[ended])])}")
+    elif len(begins):
+        words.append(f"before {_name(one, begins[np.argmin(events.start[begins])])}")
     if len(holding):
         words.append(f"within {_name(one, holding[np.argmax(events.start[holding])])}")
     return ", ".join(words)
@@ -121,14 +130,22 @@ def _forward_starts(one: RankStep) -> list[int]:
     return sorted(work.launch[mine].tolist())
 
 
-def _backward_spans(one: RankStep) -> list[tuple[int, int]]:
-    """First start and last end of the engine's nodes on the host, one pair a backward pass."""
-    trace = one.recording.trace
-    rows = host.select(trace, host.is_evaluate_function)
-    start, end = trace.events.start[rows], trace.events.end[rows]
-    window = one.step.window
-    mine = (start >= window.start) & (start < window.end)
-    start, end = start[mine], end[mine]
+def _backward_spans(one: RankStep, timeline: Timeline) -> list[tuple[int, int]]:
+    """From the call to the last end of the engine's nodes on the host, one pair a backward pass."""
+    rows, events = timeline.evaluates, timeline.events
+    rows = rows[within(one.step.window, events.start[rows])]
+    start, end = events.start[rows], events.end[rows]
     forwards = np.array(_forward_starts(one), dtype=np.int64)
     number = np.searchsorted(forwards, start)
-    return [(int(start[number == n].min()), int(end[number == n].max())) for n in np.unique(number)]
+    firsts = [(int(start[number == n].min()), int(end[number == n].max())) for n in np.unique(number)]
+    return [(_called(one, timeline, first), last) for first, last in firsts]
+
+
+def _called(one: RankStep, timeline: Timeline, first: int) -> int:
+    """When the main thread went to sleep for a backward whose first node began at a time; that time where it runs it itself."""
+    main = timeline.main_thread(one.step.window)
+    if main is None:
+        return first
+    asleep = timeline.stretches(main, one.step.window, 1)
+    held = np.flatnonzero((asleep.start <= first) & (first < asleep.end))
+    return int(asleep.start[held[0]]) if len(held) else first

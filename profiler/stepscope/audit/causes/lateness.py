@@ -40,7 +40,7 @@ class Lost:
     change: Change | None
     how: str
     place: str | None = None
-    """Where it was lost, if that was an idle stretch."""
+    """In which stretch it was lost, if that was an idle one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,24 +64,32 @@ class _Step:
     ones: dict[int, RankStep]
     own: dict[int, float]
     spans: dict[int, list[Span]]
+    threads: dict[int, list[int]]
     idle: dict[int, list[Stretch | None]]
     kernels: dict[int, dict[Key, int]]
     """How long each of the phase's kernels ran; empty without a device."""
 
     @classmethod
     def of(cls, case: Case, graph: StepGraph, ones: Sequence[RankStep], phase: str) -> _Step:
-        spans = {one.index: [s for s in host_time.spans(one) if s.phase == phase] for one in ones}
+        lines = {one.index: case.timelines[one.index] for one in ones}
+        threads = {one.index: host_time.threads_of(one, lines[one.index]) for one in ones}
+        spans = {
+            one.index: [s for s in host_time.spans(one, lines[one.index]) if s.phase == phase] for one in ones
+        }
         return cls(
             ones={one.index: one for one in ones},
             own={
-                one.index: sum(host_time.own_time(graph, one, s.start, s.end) for s in spans[one.index])
+                one.index: sum(
+                    host_time.own_time(graph, one, thread, s.start, s.end)
+                    for thread in threads[one.index]
+                    for s in spans[one.index]
+                )
                 for one in ones
             },
             spans=spans,
+            threads=threads,
             idle={
-                one.index: [
-                    host_time.longest_idle(graph, one, s, case.timelines[one.index]) for s in spans[one.index]
-                ]
+                one.index: [host_time.longest_idle(graph, one, s, lines[one.index]) for s in spans[one.index]]
                 for one in ones
             },
             kernels={view.one.index: _kernels(view, phase) for view in device_views(case, graph)},
@@ -179,17 +187,19 @@ def _apart(times: Mapping[int, Mapping[int, float]], least: float, one_in: int) 
 
 def _idling(step: _Step, culprit: int) -> Lost:
     """The culprit's idle stretches as long as the others'."""
-    one, thread = step.ones[culprit], host_time.thread_of(step.ones[culprit])
+    one, main = step.ones[culprit], step.threads[culprit][:1]
     segments, lost, place = [], 0.0, None
     for number, stretch in enumerate(step.idle[culprit]):
         others = [s[number] for index, s in step.idle.items() if index != culprit and number < len(s)]
         usual = median([s.length if s else 0 for s in others]) if others else 0.0
-        if stretch is not None and thread is not None and stretch.length > usual:
-            segments.append(Segment(culprit, thread, stretch.start, stretch.end, usual / stretch.length))
+        if stretch is not None and stretch.length > usual:
+            keep = usual / stretch.length
+            segments.append(Segment(culprit, stretch.thread, stretch.start, stretch.end, keep))
             lost += stretch.length - usual
-            place = (
-                place
-                or f"{milliseconds(stretch.length)} without an operator, {host_time.around(one, stretch)}"
+            which = "main" if stretch.thread in main else "autograd"
+            place = place or (
+                f"its {which} thread spends {milliseconds(stretch.length)} without an operator, "
+                f"{host_time.around(one, stretch)}"
             )
     return Lost(lost, Change(segments=tuple(segments)) if segments else None, _IDLE, place)
 
@@ -204,11 +214,14 @@ def _longer_kernels(step: _Step, culprit: int) -> Lost:
 
 def _all_over(step: _Step, culprit: int) -> Lost:
     """The culprit's whole phase as long as the others'."""
-    thread = host_time.thread_of(step.ones[culprit])
     mine, usual = step.own_time(culprit), _usual(step, culprit, _Step.own_time)
-    if thread is None or mine <= usual:
+    if mine <= usual:
         return Lost(mine - usual, None, _HOST)
-    segments = (Segment(culprit, thread, s.start, s.end, usual / mine) for s in step.spans[culprit])
+    segments = (
+        Segment(culprit, thread, s.start, s.end, usual / mine)
+        for thread in step.threads[culprit]
+        for s in step.spans[culprit]
+    )
     return Lost(mine - usual, Change(segments=tuple(segments)), _HOST)
 
 
@@ -224,7 +237,7 @@ def _describe(late: Late, cause: str, fix: str, reference: str) -> Description:
     places = [lost.place for lost in late.by_step.values() if lost.place is not None]
     how = next(iter(late.by_step.values())).how
     if how == _IDLE:
-        evidence.append(f"instead, its main thread spends {places[0]}")
+        evidence.append(f"instead, {places[0]}")
         confidence = "high: the time was lost in one stretch that the other ranks do not have"
     elif how == _DEVICE:
         evidence.append(
