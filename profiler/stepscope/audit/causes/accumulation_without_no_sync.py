@@ -11,6 +11,7 @@ import numpy as np
 
 from stepscope.audit.case import Case, RankStep
 from stepscope.audit.causes.finding import Description, in_step, mebibytes, priced
+from stepscope.audit.causes.framework import DEEPSPEED, FSDP
 from stepscope.audit.causes.rounds import Round, reducing_rounds, sizes_in_words, within
 from stepscope.audit.result import Finding
 from stepscope.replay.change import Change
@@ -61,7 +62,12 @@ def _describe(one: RankStep, early: list[Round]) -> Description:
         ],
         fix=(
             "run forward and backward of all micro-batches but the last within model.no_sync(): the whole of both, since DDP "
-            "decides in forward; with FSDP2, model.set_requires_gradient_sync(False)"
+            "decides in forward"
         ),
+        fix_with={
+            FSDP: "model.set_requires_gradient_sync(False) in all micro-batches but the last, if there is memory for gradients "
+            "that are not sharded (FSDP1: model.no_sync())",
+            DEEPSPEED: "ZeRO 1, which reduces in the last micro-batch only; 2 and 3 keep gradients sharded and reduce in each",
+        },
         reference="https://huggingface.co/docs/accelerate/concept_guides/gradient_synchronization",
     )

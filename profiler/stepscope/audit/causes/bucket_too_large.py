@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from stepscope.audit.case import Case, RankStep
 from stepscope.audit.causes.finding import Description, mebibytes, milliseconds, priced
+from stepscope.audit.causes.framework import DEEPSPEED, FSDP, deepspeed_buckets
 from stepscope.audit.causes.rounds import Round, reducing_rounds, sizes_in_words
 from stepscope.audit.causes.unused import searches_unused
 from stepscope.audit.recommend import remedy
@@ -50,5 +51,9 @@ def _describe(example: Round, cap_mb: float) -> Description:
         confidence="high: each gradient's arrival was recorded; the other buckets' transfers are computed from it",
         evidence=evidence,
         fix=f"DistributedDataParallel(..., bucket_cap_mb={cap_mb:g}); record again and compare",
+        fix_with={
+            FSDP: "call fully_shard on every layer and on the whole model last: each is a unit, reduced while backward goes on",
+            DEEPSPEED: deepspeed_buckets(cap_mb, example.element_size),
+        },
         reference="https://arxiv.org/abs/2006.15704",
     )

@@ -11,6 +11,7 @@ from stepscope.audit import rebucket
 from stepscope.audit.cap_rule import CAPS_MIB, Candidate, alike, middle
 from stepscope.audit.case import Case
 from stepscope.audit.causes.finding import Description, in_step, mebibytes, milliseconds, priced
+from stepscope.audit.causes.framework import DEEPSPEED, FSDP, deepspeed_buckets
 from stepscope.audit.causes.rounds import Round, reducing_rounds
 from stepscope.audit.result import Finding
 from stepscope.replay.assignment import MIB
@@ -82,5 +83,9 @@ def _describe(example: Round, link: rebucket.Link, cap_mb: float) -> Description
             f"and its median bytes {milliseconds(link.per_byte * size)}",
         ],
         fix=f"DistributedDataParallel(..., bucket_cap_mb={cap_mb:g}); record again and compare",
+        fix_with={
+            FSDP: "let a unit hold several layers: fully_shard([layer, next_layer]), or fully_shard on the block that holds them",
+            DEEPSPEED: deepspeed_buckets(cap_mb, example.element_size),
+        },
         reference="https://github.com/pytorch/pytorch/issues/118421",
     )

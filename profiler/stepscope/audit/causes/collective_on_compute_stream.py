@@ -5,6 +5,7 @@ from __future__ import annotations
 from stepscope.audit.case import Case
 from stepscope.audit.causes.device import DeviceView, device_views, reads_gradients
 from stepscope.audit.causes.finding import Description, milliseconds, priced
+from stepscope.audit.causes.framework import DEEPSPEED, FSDP
 from stepscope.audit.result import Finding
 from stepscope.replay.change import Change
 from stepscope.replay.graph import StepGraph
@@ -38,6 +39,10 @@ def detect(case: Case) -> list[Finding]:
         ],
         fix="start collectives with async_op=True and wait() after backward; in a DDP communication hook return "
         "dist.all_reduce(..., async_op=True).get_future() and do not wait inside; else torch.cuda.stream(a side stream)",
+        fix_with={
+            FSDP: "leave reductions to FSDP's own stream: no custom reduce-scatter with async_op=False",
+            DEEPSPEED: 'DeepSpeed\'s "overlap_comm": true, which reduces on a stream of its own',
+        },
         reference="pytorch/pytorch pull 148590 (async_op=False runs on the current stream)",
         ranks=sorted({view.rank for view, _ in everything}),
     )

@@ -9,6 +9,7 @@ import numpy as np
 from stepscope.audit.case import Case
 from stepscope.audit.causes.device import DeviceView, device_views
 from stepscope.audit.causes.finding import Description, milliseconds, priced
+from stepscope.audit.causes.framework import DEEPSPEED, FSDP
 from stepscope.audit.result import Finding
 from stepscope.replay.change import Change
 from stepscope.replay.graph import StepGraph
@@ -54,6 +55,10 @@ def detect(case: Case) -> list[Finding]:
         ],
         fix="wrap in DistributedDataParallel before torch.compile, with torch._dynamo.config.optimize_ddp = True (the default: "
         "DDPOptimizer cuts the graph at the buckets' borders), or 'python_reducer' with compiled autograd",
+        fix_with=dict.fromkeys(
+            (FSDP, DEEPSPEED),
+            "compile each layer by itself (layer.compile()): its gradients leave when its own graph is over",
+        ),
         reference="pytorch/pytorch issue 109774; https://pytorch.org/docs/stable/torch.compiler_faq.html",
         ranks=sorted({late.view.rank for late in everything}),
     )

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from stepscope.audit.case import Case, RankStep
 from stepscope.audit.causes.finding import Description, priced
 from stepscope.audit.causes.forward_collectives import in_forward
+from stepscope.audit.causes.framework import DEEPSPEED
 from stepscope.audit.causes.taken_out import first_with, in_words, price_without
 from stepscope.audit.result import Finding
 from stepscope.trace import roles
@@ -61,5 +62,9 @@ def _describe(one: RankStep, ops: Sequence[CollectiveOp]) -> Description:
             "add metrics up on each rank and reduce them once every N steps (dist.all_reduce after the optimizer step, or "
             "async_op=True and read later); leave dist.barrier() out of the step"
         ),
+        fix_with={
+            DEEPSPEED: "one or two small ones a step are the engine's own (the gradients' norm, the overflow check) and stay; of "
+            "the script's, add metrics up on each rank and reduce them once every N steps"
+        },
         reference="https://github.com/modelscope/ms-swift/pull/9966",
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stepscope.audit.case import Case, Price, RankStep
+from stepscope.audit.causes.framework import framework_of
 from stepscope.audit.result import Finding
 from stepscope.replay.graph import StepGraph
 from stepscope.replay.joined import Key
@@ -21,7 +22,8 @@ _HIGH, _MEDIUM = 0.10, 0.03
 class Description:
     """What a detector says of its cause beside the price.
 
-    confidence: "high", "medium" or "low", a colon, and why.
+    confidence: "high", "medium" or "low", a colon, and why. fix_with: by framework, what to do instead where it is another
+    than DDP that reduces the gradients.
     """
 
     cause: str
@@ -30,6 +32,7 @@ class Description:
     fix: str
     reference: str
     ranks: Sequence[int] = field(default=())
+    fix_with: Mapping[str, str] = field(default_factory=dict)
 
 
 def priced(case: Case, price: Price | None, description: Description) -> list[Finding]:
@@ -48,7 +51,7 @@ def priced(case: Case, price: Price | None, description: Description) -> list[Fi
             steps=sorted(number for number, ms in price.by_step.items() if ms > 0),
             ranks=sorted(description.ranks or [rank for rank in known if rank is not None]),
             evidence=list(description.evidence),
-            fix=description.fix,
+            fix=description.fix_with.get(framework_of(case), description.fix),
             reference=description.reference,
         )
     ]

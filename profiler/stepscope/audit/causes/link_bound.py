@@ -9,6 +9,7 @@ from __future__ import annotations
 from stepscope.audit import rebucket
 from stepscope.audit.case import Case, RankStep
 from stepscope.audit.causes.finding import Description, in_step, mebibytes, milliseconds, priced
+from stepscope.audit.causes.framework import DEEPSPEED, FSDP
 from stepscope.audit.causes.rounds import Round, reducing_rounds
 from stepscope.audit.result import Finding
 from stepscope.replay.change import Change
@@ -59,5 +60,10 @@ def _describe(example: Round, link: rebucket.Link) -> Description:
             "send less: gradient accumulation with no_sync, torch.distributed.algorithms.ddp_comm_hooks."
             "default_hooks.bf16_compress_hook, a larger batch per rank; or use a faster link"
         ),
+        fix_with={
+            FSDP: "send less: MixedPrecisionPolicy(reduce_dtype=torch.bfloat16), a larger batch per rank, a 2-D mesh that shards "
+            "within a node and replicates between nodes; or use a faster link",
+            DEEPSPEED: 'send less: "communication_data_type": "bf16", a larger batch per rank; or use a faster link',
+        },
         reference="https://discuss.pytorch.org/t/136017",
     )

@@ -12,6 +12,7 @@ from itertools import accumulate
 
 from stepscope.audit.case import Case, RankStep
 from stepscope.audit.causes.finding import Description, in_step, mebibytes, milliseconds, priced
+from stepscope.audit.causes.framework import FSDP
 from stepscope.audit.causes.rounds import Round, reducing_rounds
 from stepscope.audit.result import Finding
 from stepscope.replay.change import Change
@@ -96,5 +97,9 @@ def _describe(example: _Oversized) -> Description:
             "make the parameter smaller (rows that are never used, a vocabulary too large), shard it (FSDP2's fully_shard on "
             "that module, or rows across ranks), or sparse=True with an optimizer for sparse gradients"
         ),
+        fix_with={
+            FSDP: "call fully_shard on the module that holds the parameter, so that it is a unit of its own; or make it smaller "
+            "(rows that are never used, a vocabulary too large)"
+        },
         reference="https://github.com/NVIDIA/Megatron-LM/pull/4408",
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from stepscope.audit.case import Case, RankStep
 from stepscope.audit.causes.finding import Description, mebibytes, milliseconds, priced
+from stepscope.audit.causes.framework import DEEPSPEED, deepspeed_buckets
 from stepscope.audit.causes.rounds import Round, reducing_rounds, sizes_in_words
 from stepscope.audit.recommend import remedy
 from stepscope.audit.result import Finding
@@ -42,5 +43,6 @@ def _describe(example: Round, cap_mb: float) -> Description:
             f"let DistributedDataParallel(..., bucket_cap_mb={cap_mb:g}) reduce during backward (no no_sync in the last "
             "micro-batch), and clip what it reduced: clip_grad_norm_ after backward needs no all-reduce of its own"
         ),
+        fix_with={DEEPSPEED: deepspeed_buckets(cap_mb, example.element_size)},
         reference="https://docs.pytorch.org/docs/stable/notes/ddp.html",
     )

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from stepscope.audit.case import Case, RankStep
 from stepscope.audit.causes.finding import Description, in_step, milliseconds, priced
+from stepscope.audit.causes.framework import DEEPSPEED, FSDP
 from stepscope.audit.causes.rounds import Round, reducing_rounds
 from stepscope.audit.result import Finding
 from stepscope.replay.change import Change
@@ -79,5 +80,11 @@ def _describe(one: RankStep, waits: list[Key]) -> Description:
             "let the communication hook return the future and not wait for it: "
             "dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda f: f.value()[0])"
         ),
+        fix_with={
+            FSDP: "fewer and larger units (fully_shard on a block, not on each of its layers): on a CPU FSDP waits for each "
+            "unit's reduction, and no setting makes it go on; on GPUs it does not wait",
+            DEEPSPEED: 'DeepSpeed\'s "overlap_comm": true, on GPUs; on a CPU it waits for every bucket, so try a larger '
+            "reduce_bucket_size",
+        },
         reference="https://docs.pytorch.org/docs/stable/ddp_comm_hooks.html",
     )
