@@ -10,6 +10,8 @@ import pytest
 
 from stepscope import __version__
 from stepscope.cli.main import COMMANDS, main
+from stepscope.cli.reports import BINARY_REPORTS, TEXT_REPORTS
+from stepscope.plugins import installed
 
 
 def test_without_a_command_the_help_is_shown_and_the_exit_code_is_2(
@@ -52,6 +54,32 @@ def test_an_unknown_command_gets_a_hint(name: str, hint: str, capsys: pytest.Cap
     assert main([name]) == 2
     message = f"stepscope: error: no command '{name}'; {hint} (see `stepscope --help`)\n"
     assert capsys.readouterr().err == message
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["audit", "x", "--jsn", "-"], "--jsn -; did you mean --json?"),
+        (["run", "--setps", "3", "gpt"], "--setps; did you mean --steps?"),
+        (["run", "--nproc-per-nod", "2", "--wamrup=3", "gpt"], "--wamrup=3; did you mean --warmup?"),
+        (["sweep", "--repaet", "3", "--bucket-cap-mb", "1,2", "gpt"], "--repaet; did you mean --repeat?"),
+        (["calibrate", "--otu", "x"], "--otu; did you mean --out?"),
+        (["cost", "--xyzzy"], "--xyzzy"),
+    ],
+)
+def test_an_unknown_option_gets_the_closest_one(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    expected = f"stepscope: error: unrecognized arguments: {told} (see `stepscope {words[0]} --help`)\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_the_help_of_audit_names_every_report(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["audit", "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert all(name in told for group in (TEXT_REPORTS, BINARY_REPORTS) for name in installed(group))
 
 
 def test_the_installed_script_and_the_module_are_one() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
+import sample_audits
 from exposed_trace import write_trace
 from stepscope.cli.main import main
 
@@ -69,6 +71,30 @@ def test_a_report_for_a_pull_request_goes_to_a_file_that_is_not_replaced_unasked
     assert main(arguments) == 2
     assert f"{page} exists; pass --force to replace it" in capsys.readouterr().err
     assert main([*arguments, "--force"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        ("1e308", "ranks[0].steps[0].wall_ms is 1e+308, too large to be true"),
+        ("-1e20", "ranks[0].steps[0].wall_ms is -1e+20, too large to be true"),
+        ("1" + 400 * "0", "ranks[0].steps[0].collectives is a number of 401 digits, too large to be true"),
+        ("1e999", "out of range"),
+        ("NaN", "huge.json"),
+    ],
+)
+def test_a_number_that_no_clock_or_memory_has_is_one_line(
+    number: str, told: str, after: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever field has it: an integer of 400 digits, a float that squares to infinity."""
+    audit = msgspec.to_builtins(sample_audits.comm_bound())
+    audit["ranks"][0]["steps"][0]["collectives" if number.isdecimal() else "wall_ms"] = "HERE"
+    file = tmp_path / "huge.json"
+    file.write_text(json.dumps(audit).replace('"HERE"', number), "utf-8")
+    assert main(["compare", str(file), str(after)]) == 2
+    err = capsys.readouterr().err
+    assert told in err
+    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ MAKE_ONE = "make one with `stepscope audit PATH --json FILE`"
         ),
         (
             ["--tolerance", "5"],
-            "argument --tolerance: '5' is no percentage below 100; write 5% (or 0.05) (see `stepscope {} --help`)",
+            "argument --tolerance: '5' is no percentage below 100; write 5% for 5 % (see `stepscope {} --help`)",
         ),
         (["--annotate", "gitlab"], "no annotations 'gitlab'; there are github, none"),
         (

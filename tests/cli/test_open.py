@@ -113,6 +113,14 @@ def test_what_is_no_run_is_one_line(
     assert line.startswith(f"stepscope: error: {tmp_path / 'nothing'}")
 
 
+def test_a_page_of_somebody_else_stays_as_it_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = folder / "report.html"
+    page.write_text("<!doctype html>\n<title>my notes</title>\n", "utf-8")
+    assert main(["open", str(folder)]) == 2
+    assert f"{page} is no page of stepscope's and stays as it is" in capsys.readouterr().err
+    assert page.read_text("utf-8") == "<!doctype html>\n<title>my notes</title>\n"
+
+
 @pytest.mark.parametrize("port", ["-1", "70000", "http"])
 def test_a_port_that_is_none_is_refused(port: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["open", "run", f"--port={port}"]) == 2

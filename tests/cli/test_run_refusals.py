@@ -21,7 +21,7 @@ WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; from stepscope.cli.mai
         (["--nope", "gpt"], "unrecognized arguments: --nope (see `stepscope run --help`)"),
         (
             ["--warmup", "0", "gpt"],
-            "argument --warmup: '0' is no number of steps; at least 1 is needed (see `stepscope run --help`)",
+            "argument --warmup: '0' is no whole number from 1 on (see `stepscope run --help`)",
         ),
         (
             ["--no-python", "gpt"],

@@ -162,7 +162,7 @@ class TestTheOptions:
             (["--env", "A=1,2", "--env", "A=3"], "A is given twice"),
             (["--arg", "--dtype"], "--arg '--dtype' has no values"),
             (["--bucket-cap-mb=1,2", "--flag-for", "batch=--batch"], "--flag-for 'batch=--batch' is none"),
-            (["--bucket-cap-mb=1,2", "--repeat", "0"], "'0' is no number of steps"),
+            (["--bucket-cap-mb=1,2", "--repeat", "0"], "'0' is no whole number from 1 on"),
             (["--bucket-cap-mb=1,2", "--repeat", "501"], "are more than 1000 runs; give fewer"),
             (["--bucket-cap-mb=1,2", "--repeat", "1", "--halving"], "--halving with one round has no later"),
         ],

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from stepscope.errors import InputError
+from stepscope.json_numbers import refuse_too_large
 
 RUN_SCHEMA = "stepscope.run/1"
 RUN_FILE = "run.json"
@@ -193,13 +194,16 @@ def load_run(path: str | Path) -> RunMetadata:
     if file.is_dir():
         file = file / RUN_FILE
     try:
-        return msgspec.json.decode(file.read_bytes(), type=RunMetadata)
+        content = file.read_bytes()
+        made = msgspec.json.decode(content, type=RunMetadata)
     except FileNotFoundError as error:
         raise InputError(
             f"no {RUN_FILE} at {path}; `stepscope run` writes one into its run directory"
         ) from error
     except (OSError, msgspec.MsgspecError) as error:
         raise InputError(f"cannot read {file} as {RUN_SCHEMA}: {error}") from error
+    refuse_too_large(content, file)
+    return made
 
 
 def write_json(path: Path, data: msgspec.Struct) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import re
 from typing import Any, NoReturn
 
 from stepscope.errors import InputError
+
+_UNKNOWN = re.compile(r"unrecognized arguments: (?:.* )?(--[\w-]+)")
 
 
 class Parser(argparse.ArgumentParser):
@@ -16,7 +20,15 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of exiting, so that all errors leave through one door."""
-        raise InputError(f"{message} (see `{self.prog} --help`)")
+        raise InputError(f"{suggesting(self, message)} (see `{self.prog} --help`)")
+
+
+def suggesting(parser: argparse.ArgumentParser, message: str) -> str:
+    """A parser's complaint; of an option that it does not have, with the closest one that it has."""
+    unknown = _UNKNOWN.search(message)
+    names = [name for name in parser._option_string_actions if name.startswith("--")]
+    close = difflib.get_close_matches(unknown[1], names, n=1) if unknown else []
+    return f"{message}; did you mean {close[0]}?" if close else message
 
 
 def share(text: str) -> float:

@@ -46,7 +46,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--report",
         metavar="FORMAT",
-        help="terminal, html, json, or one installed (default: what -o's suffix names, else terminal)",
+        help="terminal, html, markdown, json, png, svg, perfetto, or another that is installed (default: what -o's suffix names, "
+        "else terminal)",
     )
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="write the report to a file, not to standard output"

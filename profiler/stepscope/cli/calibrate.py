@@ -39,7 +39,7 @@ from stepscope.capture.outcome import launch_error
 from stepscope.capture.place import Fabric
 from stepscope.capture.target import CPU_PROCESSES
 from stepscope.capture.torchrun import gpu_count, torchrun_parser
-from stepscope.cli.arguments import Parser, add_output_options
+from stepscope.cli.arguments import Parser, add_output_options, suggesting
 from stepscope.cli.output import STANDARD_OUTPUT, announce, refuse_existing, write_file
 from stepscope.cli.plain_reports import find_report
 from stepscope.cli.progress import progress_bar
@@ -183,7 +183,7 @@ def _torchrun_arguments(args: argparse.Namespace) -> dict[str, Any]:
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = torchrun_parser()
     parser.prog = "stepscope calibrate"
-    parser.error = _refuse  # type: ignore[method-assign]
+    parser.error = lambda message: _refuse(suggesting(parser, message))  # type: ignore[method-assign]
     parser.print_help = lambda file=None: _print_help()  # type: ignore[method-assign]
     _add_options(parser)
     args = parser.parse_args([*argv, SCRIPT])

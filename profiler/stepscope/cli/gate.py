@@ -129,7 +129,8 @@ def tolerance(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no percentage below 100; write 5% (or 0.05)")
+        meant = f"{text}% for {text} %" if 1 <= value < 100 and not text.endswith("%") else "5% (or 0.05)"
+        raise argparse.ArgumentTypeError(f"{text!r} is no percentage below 100; write {meant}")
     return value
 
 

@@ -29,9 +29,9 @@ def settle_processes(args: argparse.Namespace, gpus: int) -> int | None:
 
 
 def at_least_one(text: str) -> int:
-    """A number of steps as an option's value."""
+    """A number of steps, rounds or seconds as an option's value."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of steps; at least 1 is needed")
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
     return int(text)
 
 

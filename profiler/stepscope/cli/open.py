@@ -30,6 +30,10 @@ from stepscope.errors import InputError
 
 REPORT_FILE = "report.html"
 
+_GENERATOR = b'<meta name="generator" content="stepscope '
+_HEAD_BYTES = 4096
+"""So far into a page of ours its generator is named."""
+
 _PORT = 8000
 """Where the suggested server listens unless --port says otherwise."""
 
@@ -74,10 +78,21 @@ def page_of(run: str) -> Path:
     """The page of a run, written now if it is missing or older than the audit. Raises InputError where there is no run."""
     audited = stored_file(run) or _audit(Path(run))
     page = audited.with_name(REPORT_FILE) if audited.name == AUDIT_FILE else audited.with_suffix(".html")
+    if page.is_file() and not _is_ours(page):
+        raise InputError(
+            f"{page} is no page of stepscope's and stays as it is; move it away, or name another with "
+            f"`stepscope audit {run} -o FILE.html`"
+        )
     if not page.is_file() or page.stat().st_mtime_ns < audited.stat().st_mtime_ns:
         find_report("html").write(load_audit(audited), page)
         print(f"Wrote {page}")
     return page
+
+
+def _is_ours(page: Path) -> bool:
+    """Whether a page says that this program made it."""
+    with page.open("rb") as stream:
+        return _GENERATOR in stream.read(_HEAD_BYTES)
 
 
 def _audit(folder: Path) -> Path:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import mean, median
 
-import msgspec
-
-from stepscope.audit.result import SCHEMA, Audit, Collective, GradientTotals, Rank, Step
+from stepscope.audit.result import Audit, Collective, GradientTotals, Rank, Step
 from stepscope.budget.quantities import ZERO_TIME, Size, Time
 from stepscope.budget.recorded import Operation, Recorded
 from stepscope.budget.result import StepComparison
 from stepscope.capture.metadata import RunMetadata, load_run
+from stepscope.cli.launching import say
 from stepscope.cli.progress import progress_bar
+from stepscope.cli.stored import AUDIT_FILE, load_audit
 from stepscope.errors import InputError
-
-AUDIT_FILE = "audit.json"
 
 Measure = Callable[[Step], float | None]
 
@@ -66,24 +63,13 @@ def read_recorded(folder: str) -> Recorded:
 def _audit(folder: Path) -> Audit:
     """The run's audit.json; where there is none, an audit of its traces, which `stepscope audit` would keep and this does not."""
     file = folder / AUDIT_FILE if folder.is_dir() else folder.with_name(AUDIT_FILE)
-    try:
-        made = msgspec.json.decode(file.read_bytes(), type=Audit)
-    except FileNotFoundError:
-        from stepscope.cli.audit import audit_paths
+    if file.is_file():
+        return load_audit(file)
+    from stepscope.cli.audit import audit_paths
 
-        print(
-            f"stepscope: no {file}, so the traces are audited now; `stepscope audit {file.parent}` keeps one",
-            file=sys.stderr,
-        )
-        with progress_bar("auditing") as progress:
-            return audit_paths([str(file.parent)], progress=progress)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise InputError(f"cannot read {file}: {error}; `stepscope audit --force` makes it anew") from error
-    if made.schema != SCHEMA:
-        raise InputError(
-            f"{file} is no {SCHEMA} file but {made.schema}; `stepscope audit --force` makes it anew"
-        )
-    return made
+    say(f"no {file}, so the traces are audited now; `stepscope audit {file.parent}` keeps one")
+    with progress_bar("auditing") as progress:
+        return audit_paths([str(file.parent)], progress=progress)
 
 
 def _launched(one: Collective) -> float:

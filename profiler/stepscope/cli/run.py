@@ -32,7 +32,7 @@ from stepscope.capture.outcome import what_failed, what_is_kept, what_is_missing
 from stepscope.capture.rundir import default_name, make_run_dir
 from stepscope.capture.target import Target, find_target
 from stepscope.capture.torchrun import gpu_count, torchrun_parser
-from stepscope.cli.arguments import Parser, add_output_options
+from stepscope.cli.arguments import Parser, add_output_options, suggesting
 from stepscope.cli.audit import audit_paths
 from stepscope.cli.gate import GATE_OPTIONS, Gate, add_gate_options
 from stepscope.cli.launching import ONE_NODE, at_least_one, refuse_no_python, say, settle_processes
@@ -86,7 +86,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     """torchrun's arguments and ours in one namespace; `nproc_per_node` is None where nothing says it."""
     parser = torchrun_parser()
     parser.prog = "stepscope run"
-    parser.error = _refuse  # type: ignore[method-assign]
+    parser.error = lambda message: _refuse(suggesting(parser, message))  # type: ignore[method-assign]
     parser.print_help = lambda file=None: _print_help()  # type: ignore[method-assign]
     _add_options(parser)
     args = parser.parse_args(argv)

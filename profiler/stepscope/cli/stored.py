@@ -8,6 +8,7 @@ import msgspec
 
 from stepscope.audit.result import SCHEMA, Audit
 from stepscope.errors import InputError
+from stepscope.json_numbers import refuse_too_large
 
 AUDIT_FILE = "audit.json"
 
@@ -33,9 +34,12 @@ def load_audit(file: Path) -> Audit:
         other = f" but of {schema}" if schema else ""
         raise InputError(f"{file} is no audit of {SCHEMA}{other}; name an audit.json or a run directory")
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Audit)
+        content = file.read_bytes()
+        made = msgspec.json.decode(content, type=Audit)
     except (OSError, msgspec.DecodeError) as error:
         raise InputError(f"cannot read {file}: {error}; make it again with `stepscope audit`") from error
+    refuse_too_large(content, file)
+    return made
 
 
 def _schema(file: Path) -> str | None:

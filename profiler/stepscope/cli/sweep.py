@@ -64,6 +64,8 @@ def execute_raw(argv: list[str]) -> int:
     render = find_report(GROUP, "terminal")
     refuse_existing((args.json,), force=args.force)
     calibration = None if args.calibration is None else read_fabric(args.calibration)
+    folder = Path(args.out or f"stepscope-sweep-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
+    _refuse_file(folder)
     gpus = 0 if args.fabric else gpu_count()
     processes = settle_processes(args, gpus)
     if args.fabric is None and args.nnodes not in ONE_NODE:
@@ -72,7 +74,6 @@ def execute_raw(argv: list[str]) -> int:
             "each size with `stepscope run` on the nodes"
         )
     plan = _plan(args, target)
-    folder = Path(args.out or f"stepscope-sweep-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
     file, results = _open(folder, plan, force=args.force)
     with fabric_of(args) as fabric:
         launcher = Launcher(
@@ -116,6 +117,11 @@ def _plan(args: argparse.Namespace, target: Target) -> Plan:
         seed=args.seed,
         halving=args.halving,
     )
+
+
+def _refuse_file(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file; name a directory for the sweep with --out")
 
 
 def _open(folder: Path, plan: Plan, *, force: bool) -> tuple[ResultsFile, list[RunResult]]:

@@ -9,7 +9,7 @@ from typing import NamedTuple, NoReturn
 
 from stepscope.capture.fabric import add_option
 from stepscope.capture.torchrun import torchrun_parser
-from stepscope.cli.arguments import Parser, add_output_options
+from stepscope.cli.arguments import Parser, add_output_options, suggesting
 from stepscope.cli.launching import at_least_one, refuse_no_python
 from stepscope.errors import InputError
 from stepscope.sweep.build import ACCUMULATE
@@ -47,7 +47,7 @@ def parse(argv: Sequence[str], description: str) -> argparse.Namespace:
     words = [*_joined(argv)]
     parser = torchrun_parser()
     parser.prog = "stepscope sweep"
-    parser.error = _refuse  # type: ignore[method-assign]
+    parser.error = lambda message: _refuse(suggesting(parser, message))  # type: ignore[method-assign]
     parser.print_help = lambda file=None: print_help(description)  # type: ignore[method-assign]
     add_options(parser)
     args = parser.parse_args(["=".join(word) for word in words])
