@@ -33,17 +33,21 @@ def files_of_the_project() -> set[str]:
     return {file for file in listed.split("\0") if file and (REPOSITORY / file).is_file()}
 
 
-def build(files: set[str], folder: Path) -> Built:
-    """`python -m build` on a copy of those files: nothing that an earlier build left is in its way, or of help."""
-    source = folder / "source"
+def copied(files: set[str], folder: Path) -> Path:
+    """Those files of the project alone: nothing that an earlier build left is in the way of another, or of help."""
     for file in files:
-        copy = source / file
+        copy = folder / file
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(REPOSITORY / file, copy)
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder / "dist")]
+    return folder
+
+
+def build(source: Path, folder: Path) -> Built:
+    """`python -m build`, with the build tools that are installed here."""
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder)]
     done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    (sdist,), (wheel,) = (folder / "dist").glob("*.tar.gz"), (folder / "dist").glob("*.whl")
+    (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
     return Built(sdist, wheel)
 
 
@@ -66,7 +70,7 @@ class Environment:
     folder: Path
 
     @classmethod
-    def made(cls, folder: Path, python: Path) -> Environment:
+    def made(cls, folder: Path, python: str | Path) -> Environment:
         subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True)
         return cls(folder)
 
@@ -95,18 +99,12 @@ class Environment:
                 if entry not in ("..", "__pycache__") and not target.exists():
                     target.symlink_to(Path(str(distribution(name).locate_file(entry))))
 
-    def run(
-        self, *command: str | Path, cwd: Path, path: Path | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        """One of its programs, in a folder, with no variable that would lead to another Python."""
-        variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        if path is not None:
-            variables["PYTHONPATH"] = str(path)
-        program, *arguments = map(str, command)
+    def run(self, program: str, *arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+        """One of its programs, in a folder, with no variable that would lead Python elsewhere."""
         return subprocess.run(
             [self.folder / "bin" / program, *arguments],
             cwd=cwd,
-            env=variables,
+            env={name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
             capture_output=True,
             text=True,
             check=False,
