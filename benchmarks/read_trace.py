@@ -27,7 +27,7 @@ from typing import BinaryIO
 from benchmarks.grow import grow
 
 _REPOSITORY = Path(__file__).resolve().parents[1]
-_DEFAULT_SOURCE = _REPOSITORY.parent / "shared" / "traces" / "hta_resnet_ddp_a100" / "nccl_data.json.gz"
+DEFAULT_SOURCE = _REPOSITORY.parent / "shared" / "traces" / "hta_resnet_ddp_a100" / "nccl_data.json.gz"
 _SCRIPT = Path(__file__).with_name("contestants.py")
 _UNSTEADY = 1.25
 """Slowest over fastest run from which the figures are said to be unsteady."""
@@ -160,7 +160,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--source",
         type=Path,
-        default=_DEFAULT_SOURCE,
+        default=DEFAULT_SOURCE,
         help="a real trace to grow from (default: %(default)s)",
     )
     parser.add_argument("--size-mb", type=int, default=200, help="size to grow to, inflated (default: 200)")

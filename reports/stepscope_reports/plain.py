@@ -42,7 +42,7 @@ def shorten(text: str, width: int) -> str:
 
 def common_folder(paths: list[str]) -> str | None:
     """The folder that all the files lie in; None where they lie in several, or in the current one."""
-    folders = {str(PurePath(path).parent) for path in paths}
+    folders = {path.rpartition("/")[0] if "://" in path else str(PurePath(path).parent) for path in paths}
     return folders.pop() if len(folders) == 1 and folders != {"."} else None
 
 

@@ -266,24 +266,20 @@ class Merged:
 
 
 def merge(parts: list[Part]) -> Merged:
-    """The pieces of a file as one; events without a category are left out unless no event has one."""
-    columns = [
-        np.concatenate([np.empty(0, dtype), *(part.columns[index] for part in parts)]).astype(
-            dtype, copy=False
-        )
-        for index, dtype in enumerate(_DTYPES)
-    ]
+    """The pieces of a file as one, which takes their columns from them; events without a category are left out unless no event has one."""
+    lengths = [len(part.columns[0]) for part in parts]
+    columns = _joined_columns(parts)
     comm: dict[int, CommArguments] = {}
     kept_shapes: dict[int, Shapes] = {}
     copied: dict[int, int] = {}
     waited: dict[int, WaitedEvent] = {}
     before = 0
-    for part in parts:
+    for part, length in zip(parts, lengths, strict=True):
         comm.update((before + row, given) for row, given in part.comm_arguments.items())
         kept_shapes.update((before + row, given) for row, given in part.shapes.items())
         copied.update((before + row, size) for row, size in part.copied_bytes.items())
         waited.update((before + row, event) for row, event in part.waited_events.items())
-        before += len(part.columns[0])
+        before += length
     without = columns[0] == _UNCATEGORISED
     no_categories = bool(len(without) and without.all())
     if no_categories:
@@ -298,6 +294,17 @@ def merge(parts: list[Part]) -> Merged:
     events = Events(category, name, start, duration, pid, tid, correlation, device, stream)
     frames = joined([part.frames for part in parts], earliest)
     return Merged(events, earliest, comm, kept_shapes, copied, waited, frames, no_categories)
+
+
+def _joined_columns(parts: list[Part]) -> list[NDArray[Any]]:
+    """Each column of all parts, taken from them one by one: memory never holds all columns twice."""
+    pieces = [list(part.columns) for part in parts]
+    for part in parts:
+        part.columns = ()
+    return [
+        np.concatenate([np.empty(0, dtype), *(piece.pop(0) for piece in pieces)]).astype(dtype, copy=False)
+        for dtype in _DTYPES
+    ]
 
 
 def _renumbered(rows: dict[int, _T], keep: NDArray[np.bool_]) -> dict[int, _T]:
