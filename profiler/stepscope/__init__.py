@@ -7,6 +7,7 @@ describes the answer.
 
 from __future__ import annotations
 
+import importlib
 import typing
 
 if typing.TYPE_CHECKING:
@@ -17,8 +18,9 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> object:
     """`stepscope.record` needs torch, so it is imported when it is asked for."""
-    if name == "record":
-        from stepscope.capture.record import record
-
-        return record
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name != "record":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(importlib.import_module(f"stepscope.capture.{name}"), name)
+    except ModuleNotFoundError as error:
+        raise ImportError(f"stepscope.{name} needs {error.name}: pip install 'stepscope[record]'") from error
