@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,21 @@ def test_a_recording_without_ddp_is_refused(tmp_path: Path, capsys: pytest.Captu
     trace.cpu_op("aten::mm", 10, 500)
     assert main(["predict", str(trace.write(tmp_path / "alone.json"))]) == 2
     assert "predict needs a run of DDP on two ranks or more" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["predict", "RUN", "--json", "-"], id="predict"),
+        pytest.param(["compare", "RUN", "RUN", "--json", "-"], id="compare"),
+        pytest.param(["audit", "RUN", "--report", "perfetto", "-o", "-"], id="perfetto"),
+    ],
+)
+def test_a_folder_whose_name_is_no_utf8_is_named_in_results_all_the_same(
+    words: list[str], run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run.rename(run.with_name(os.fsdecode(b"non\xffutf")))
+    assert main([str(folder) if word == "RUN" else word for word in words]) == 0
+    told = capsys.readouterr().out
+    assert json.loads(told)
+    assert "perfetto" in words or "non\\\\xffutf" in told

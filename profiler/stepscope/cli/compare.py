@@ -24,6 +24,7 @@ from stepscope.cli.plain_reports import deliver, find_report
 from stepscope.cli.progress import progress_bar
 from stepscope.cli.stored import load_audit, stored_file
 from stepscope.compare.between import compare
+from stepscope.names import as_text
 
 GROUP = "stepscope.compare_reports"
 
@@ -47,7 +48,7 @@ def execute(args: argparse.Namespace) -> int:
     render = find_report(GROUP, args.report)
     refuse_existing((args.output, args.json), force=args.force)
     refuse_same((args.output, args.json, *(path for path in (args.a, args.b) if Path(path).is_file())))
-    made = compare(audit_of(args.a), audit_of(args.b), (args.a, args.b))
+    made = compare(audit_of(args.a), audit_of(args.b), (as_text(args.a), as_text(args.b)))
     deliver(made, render, output=args.output, json=args.json, data=args.report != "terminal")
     return 0
 

@@ -23,6 +23,7 @@ from stepscope.cli.cost import count, number, sizes, stage
 from stepscope.cli.output import STANDARD_OUTPUT, announce, refuse_existing, write_file
 from stepscope.cli.plain_reports import find_report, write_json
 from stepscope.cli.progress import progress_bar
+from stepscope.names import as_text
 from stepscope.predict.result import Predicted
 
 GROUP = "stepscope.predict_reports"
@@ -89,4 +90,4 @@ def _predict(args: argparse.Namespace) -> Predicted:
         batch=args.batch,
     )
     with progress_bar("predicting") as progress:
-        return predict(read_case(args.run, progress), args.run, question)
+        return predict(read_case(args.run, progress), as_text(args.run), question)

@@ -44,6 +44,7 @@ from stepscope.cli.sweep_loop import Runs
 from stepscope.cli.sweep_options import OWN_OPTIONS, parse, print_help
 from stepscope.cli.sweep_runs import RUNS, Launcher
 from stepscope.errors import InputError
+from stepscope.names import as_text
 from stepscope.sweep.build import Made, Predicted, build
 from stepscope.sweep.plan import Plan
 from stepscope.sweep.result import Sweep
@@ -84,8 +85,8 @@ def execute_raw(argv: list[str]) -> int:
         plan=plan,
         repeat=args.repeat,
         results=results,
-        command=["stepscope", "sweep", *argv],
-        folder=str(folder),
+        command=["stepscope", "sweep", *map(as_text, argv)],
+        folder=as_text(folder),
         fabric=args.fabric,
         stopped=stopped,
         calibration=calibration,

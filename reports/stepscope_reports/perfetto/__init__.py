@@ -7,13 +7,13 @@ files become one: their processes are told apart, and their times follow the fir
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
 from stepscope.audit.result import Audit, Rank
 from stepscope.errors import InputError
+from stepscope.names import as_path
 from stepscope.trace.raw import base_time, raw_trace
 from stepscope_reports.perfetto.moving import Mover, Processes, clock_of
 from stepscope_reports.perfetto.tracks import tracks_of
@@ -30,11 +30,11 @@ _BETWEEN = b",\n"
 def render(audit: Audit, stream: BinaryIO) -> None:
     """Write the traces and the tracks as one JSON document. InputError where a trace is gone or can't be read."""
     for rank in audit.ranks:
-        if not Path(rank.source).is_file():
+        if not as_path(rank.source).is_file():
             raise InputError(
                 f"{rank.source}: the trace is not there any more; this report is the trace and tracks on it"
             )
-    bases = [base_time(Path(rank.source)) for rank in audit.ranks]
+    bases = [base_time(as_path(rank.source)) for rank in audit.ranks]
     stream.write(_MARK % (len(audit.ranks), msgspec.json.encode(audit.stepscope)))
     if len(audit.ranks) == 1:
         _one(audit, bases[0], stream)
@@ -46,7 +46,7 @@ def render(audit: Audit, stream: BinaryIO) -> None:
 def _one(audit: Audit, base: int, stream: BinaryIO) -> None:
     """The file's own fields and events as they are, and the tracks behind its events."""
     (rank,) = audit.ranks
-    with raw_trace(Path(rank.source)) as trace:
+    with raw_trace(as_path(rank.source)) as trace:
         _write_fields(trace.head, stream)
         _open_events(stream)
         for events in trace.events:
@@ -60,7 +60,7 @@ def _several(audit: Audit, bases: Sequence[int], stream: BinaryIO) -> None:
     tracks: list[bytes] = []
     for index, (rank, base) in enumerate(zip(audit.ranks, bases, strict=True)):
         clock = clock_of(audit, rank, bases[0])
-        with raw_trace(Path(rank.source)) as trace:
+        with raw_trace(as_path(rank.source)) as trace:
             if index == 0:
                 shared = {name: value for name, value in trace.head.items() if name not in _OF_ONE_RANK}
                 _write_fields(shared | {_OF_ONE_RANK[1]: msgspec.Raw(b"%d" % base)}, stream)
