@@ -45,6 +45,34 @@ def reduce(host: Host, idle: float = 0, node_us: float = 1000) -> None:
     ddp(host, [MIB] * 4, [(2 * MIB, 1), (2 * MIB, 3)], node_us=node_us, idle={2: idle})
 
 
+def slowed(forward_backward: float, update: float) -> Program:
+    """Rank 1's operators take so many times as long."""
+
+    def program(host: Host) -> None:
+        more, then = (forward_backward, update) if host.rank else (1.0, 1.0)
+        host.forward(4000 * more)
+        reduce(host, node_us=1000 * more)
+        host.update(3000 * then)
+
+    return program
+
+
+def test_a_rank_with_more_work_in_forward_and_backward_is_a_straggler_in_both(tmp_path: Path) -> None:
+    found = straggler.detect(case(tmp_path, slowed(1.5, 1.0)))
+    assert {
+        words for one in found for words in one.evidence[0].split() if words in ("forward", "backward")
+    } == {
+        "forward",
+        "backward",
+    }
+    assert all(one.ranks == [1] for one in found)
+
+
+def test_a_rank_that_got_less_of_the_processors_of_its_machine_is_not_blamed(tmp_path: Path) -> None:
+    """Its update, as long on all ranks whatever their data, is slower in the same way."""
+    assert straggler.detect(case(tmp_path, slowed(1.5, 1.4))) == []
+
+
 def test_time_lost_in_backward_by_one_of_four_ranks_is_named_by_rank_phase_and_size(tmp_path: Path) -> None:
     """All four then meet 200 ms later in the second bucket, and would not."""
 

@@ -25,6 +25,8 @@ _FEWEST = 3
 _LEFT_OUT, _IDLE_LEFT_OUT = 10, 8
 """One in so many steps may be unlike the others: an idle stretch is seen or not, all other times only vary."""
 _IDLE, _DEVICE, _HOST = "idle", "device", "host"
+_ALIKE = 0.5
+"""A rank that is slower in every other phase too, by so much of what it is slower in one, is so in none of them in particular."""
 _KERNELS = {
     host_time.FORWARD: Phase.FORWARD,
     host_time.BACKWARD: Phase.BACKWARD,
@@ -142,11 +144,7 @@ def _kernels(view: DeviceView, phase: str) -> dict[Key, int]:
 
 def _late_in(case: Case, phase: str) -> Late | None:
     """The rank that idles longer in a phase than the others ever do, else the one whose kernels or host take longer."""
-    steps = {
-        number: _Step.of(case, graph, ones, phase)
-        for number, graph in case.graphs.items()
-        if len(ones := in_step(case, graph)) > 1
-    }
+    steps = _steps(case, phase)
     if not steps or case.step_ms is None:
         return None
     for time_of, lost_in in (
@@ -160,10 +158,43 @@ def _late_in(case: Case, phase: str) -> Late | None:
         one_in = _IDLE_LEFT_OUT if lost_in is _idling else _LEFT_OUT
         culprit = _apart(times, MINIMUM_SHARE * case.step_ms * 1e6, one_in)
         if culprit is not None and (len(steps) >= _FEWEST or lost_in is _idling):
+            if lost_in is _all_over and _has_the_slower_processor(case, culprit, phase):
+                return None
             lost = {number: lost_in(step, culprit) for number, step in steps.items() if culprit in step.ones}
             example = next(step.ones[culprit] for step in steps.values() if culprit in step.ones)
             return Late(example, phase, lost)
     return None
+
+
+def _steps(case: Case, phase: str) -> dict[int, _Step]:
+    """By step, a phase as several ranks have it."""
+    return case.shared(
+        ("phase", phase),
+        lambda: {
+            number: _Step.of(case, graph, ones, phase)
+            for number, graph in case.graphs.items()
+            if len(ones := in_step(case, graph)) > 1
+        },
+    )
+
+
+def _has_the_slower_processor(case: Case, culprit: int, phase: str) -> bool:
+    """Whether a rank is slower in forward, backward and update alike than others on the processors that they share.
+
+    That is what the machine gives it while it is recorded, and no rank's fault. More work shows in forward and backward only.
+    """
+    hosts = {(recording.device, recording.header.host) for recording in case.recordings}
+    if hosts != {("cpu", case.recordings[culprit].header.host)}:
+        return False
+    slower = {one: _slower_by(_steps(case, one), culprit) for one in _KERNELS}
+    return min(slower.values()) >= _ALIKE * slower.get(phase, max(slower.values()))
+
+
+def _slower_by(steps: Mapping[int, _Step], culprit: int) -> float:
+    """By which share of what the others take a rank's host takes longer in a phase."""
+    mine = [step.own[culprit] for step in steps.values() if culprit in step.own]
+    others = [time for step in steps.values() for index, time in step.own.items() if index != culprit]
+    return median(mine) / median(others) - 1 if mine and others and median(others) else 0.0
 
 
 def _apart(times: Mapping[int, Mapping[int, float]], least: float, one_in: int) -> int | None:
