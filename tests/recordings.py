@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import socket
 import subprocess
 import sys
 import uuid
@@ -52,6 +53,14 @@ class Started:
     def leftovers(self) -> list[int]:
         """The processes of it that still run."""
         return processes_with(self._marker)
+
+
+def two_nodes() -> tuple[str, ...]:
+    """Arguments for two launches on this machine that find each other as two nodes of one rank each."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    return ("--nnodes=2", "--nproc-per-node=1", "--master-addr=127.0.0.1", f"--master-port={port}")
 
 
 def run(*arguments: str | Path, cwd: Path | None = None) -> Finished:

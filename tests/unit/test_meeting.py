@@ -35,7 +35,7 @@ def together(store: Store, size: int, take_part: Callable[[Meeting, int], str], 
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
     return said
 
 

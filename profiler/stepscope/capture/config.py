@@ -13,6 +13,11 @@ DEFAULT_STEPS = 3
 TIMED_AFTER = 3
 """Steps timed after the recording. The one right after it is left out: the ranks leave their exports at different times."""
 
+LEAST_EVERY = 4
+"""Of a monitor: a step to warm up in, the recorded one, the one that starts late as the trace was being written, and one
+to compare with."""
+MONITOR_FILE = "monitor.jsonl"
+
 
 class CaptureConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One recording: `warmup` unrecorded optimizer steps (at least 1), then `steps` recorded ones."""
@@ -28,8 +33,21 @@ class CaptureConfig(msgspec.Struct, frozen=True, kw_only=True):
     module: bool = False
     """The script is the name of a module, as with `python -m`."""
     expects_manual_steps: bool = False
+    monitor_every: int | None = None
+    """Record no run, but monitor the script: one step of every so many."""
+    gather: bool = False
+    """Rank 0 collects what the audit reads of every rank's trace, in place of the traces."""
+    keep_traces: bool = False
+    """The traces that were gathered from stay, each on its own node."""
+    trace_folder: str = ""
+    """Where the traces are written, if not into the run directory."""
     bucket_cap_mb: float | None = None
     """The cap that DDP modules get, in place of what the script asks for; None leaves that alone."""
+
+    @property
+    def trace_dir(self) -> str:
+        """Where the traces are written."""
+        return self.trace_folder or self.run_dir
 
     def encoded(self) -> str:
         """The text for the environment variable."""

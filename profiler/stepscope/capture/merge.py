@@ -43,7 +43,7 @@ def rank_files(run_dir: Path) -> list[RankMetadata]:
 def merge(
     run_dir: Path, command: Command, exit_codes: Mapping[int, int], *, local_ranks: int = 0
 ) -> RunMetadata | None:
-    """Write run.json and take the ranks' files away; None where another node of this storage does it, or no rank ever began.
+    """Write run.json and take the ranks' files away; None where another node does it, or no rank ever began.
 
     exit_codes: of the ranks that failed. local_ranks: how many ranks of this launch to wait for, where nobody has yet.
     """
@@ -51,11 +51,18 @@ def merge(
     if not ranks or ranks[0].launch_id != command.config.launch_id:
         return None
     ranks = _awaited(run_dir, command.config.launch_id, local_ranks)
+    if ranks[0].gathered and ranks[0].rank != 0:
+        _remove_rank_files(run_dir)  # the node of rank 0 has them all
+        return None
     run = _run(command, ranks, exit_codes)
     write_json(run_dir / RUN_FILE, run)
+    _remove_rank_files(run_dir)
+    return run
+
+
+def _remove_rank_files(run_dir: Path) -> None:
     for path in run_dir.glob("rank*.meta.json"):
         path.unlink()
-    return run
 
 
 def _awaited(run_dir: Path, launch_id: str, local_ranks: int) -> list[RankMetadata]:
@@ -117,6 +124,7 @@ def _record(rank: RankMetadata, exit_code: int | None) -> RankRecord:
         steps_seen=rank.steps_seen if ended else None,
         ended_ns=rank.written_ns if ended else None,
         trace=rank.trace,
+        trace_bytes=rank.trace_bytes,
         recorded_steps=rank.recorded_steps,
         unfinished_step=rank.unfinished_step,
         problem=rank.problem,

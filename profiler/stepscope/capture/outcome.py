@@ -16,8 +16,10 @@ ENDED_BY_TORCHRUN = -signal.SIGTERM
 LONGEST_ERROR = 160
 
 
-def what_failed(outcome: LaunchStatus, run: RunMetadata | None, run_dir: Path) -> str | None:
-    """Which rank failed, or why nothing could be launched; None where nothing did."""
+def what_failed(
+    outcome: LaunchStatus, run: RunMetadata | None, run_dir: Path, kept: str | None = None
+) -> str | None:
+    """Which rank failed, or why nothing could be launched; None where nothing did. kept: what is left of the run."""
     if outcome.kind == "error":
         return launch_error(outcome.message)
     if not outcome.failures:
@@ -27,7 +29,7 @@ def what_failed(outcome: LaunchStatus, run: RunMetadata | None, run_dir: Path) -
     record = known.get(first.rank)
     step = f" at step {record.steps_seen}" if record and record.steps_seen is not None else ""
     error = f" ({_short(record.error)})" if record and record.error else ""
-    return f"rank {first.rank} {_ended(first.exit_code)}{step}{error}; {what_is_kept(run, run_dir)}"
+    return f"rank {first.rank} {_ended(first.exit_code)}{step}{error}; {kept or what_is_kept(run, run_dir)}"
 
 
 def what_is_kept(run: RunMetadata | None, run_dir: Path) -> str:
@@ -58,6 +60,16 @@ def what_is_missing(run: RunMetadata | None) -> str | None:
     """Why less than asked for was recorded, as the lowest rank says it; None where all is there."""
     problems = [rank.problem for rank in run.ranks if rank.problem] if run is not None else []
     return problems[0] if problems else None
+
+
+def what_was_gathered(run: RunMetadata | None, run_dir: Path) -> str | None:
+    """How much was moved in place of the traces; None where nothing was gathered."""
+    ranks = [rank for rank in run.ranks if rank.trace and rank.trace_bytes] if run is not None else []
+    if not ranks:
+        return None
+    moved = sum((run_dir / str(rank.trace)).stat().st_size for rank in ranks) / 1e6
+    traces = sum(rank.trace_bytes or 0 for rank in ranks) / 1e6
+    return f"gathered {moved:.2f} MB from {len(ranks)} ranks in place of {traces:.2f} MB of traces"
 
 
 def launch_error(message: str) -> str:

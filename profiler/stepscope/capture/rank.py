@@ -19,6 +19,7 @@ from stepscope.capture.on_import import after_import
 from stepscope.capture.orphans import die_with_parent
 
 if TYPE_CHECKING:
+    from stepscope.capture.monitor import MonitoredRun
     from stepscope.capture.recorder import Recorder
 
 _FROZEN_RUNPY = ("<frozen runpy>",)
@@ -33,12 +34,16 @@ class RecordedScript:
 
     def __init__(self, config: CaptureConfig) -> None:
         self._config = config
-        self._recorder: Recorder | None = None
+        self._recorder: Recorder | MonitoredRun | None = None
         after_import("torch", self.begin)
 
     def begin(self) -> None:
         """Install the recorder, if it is not there yet."""
-        if self._recorder is None:
+        if self._recorder is None and self._config.monitor_every is not None:
+            from stepscope.capture.monitor import MonitoredRun
+
+            self._recorder = MonitoredRun(self._config.monitor_every, Path(self._config.run_dir))
+        elif self._recorder is None:
             from stepscope.capture.recorder import Recorder
 
             self._recorder = Recorder(self._config)

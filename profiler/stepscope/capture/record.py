@@ -12,6 +12,8 @@ from pathlib import Path
 
 from stepscope.capture.config import DEFAULT_STEPS, DEFAULT_WARMUP, CaptureConfig
 from stepscope.capture.merge import Command, merge
+from stepscope.capture.metadata import RUN_FILE
+from stepscope.capture.notice import warn
 from stepscope.capture.recorder import Recorder
 from stepscope.errors import InputError
 
@@ -74,7 +76,10 @@ def record(
     finally:
         recorder.finish(error)
         if recorder.local_rank == 0:
-            merge(path, command, {}, local_ranks=int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+            try:
+                merge(path, command, {}, local_ranks=int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+            except OSError as full:
+                warn(f"cannot write {path / RUN_FILE}: {full.strerror}")
 
 
 def _made(path: Path) -> Path:

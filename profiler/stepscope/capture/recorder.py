@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+import msgspec
+
 from stepscope.capture import settings
 from stepscope.capture.bucket_cap import BucketCapOverride
 from stepscope.capture.clock import StepClock
@@ -14,6 +16,7 @@ from stepscope.capture.config import TIMED_AFTER, CaptureConfig
 from stepscope.capture.hooks import StepHooks
 from stepscope.capture.metadata import RANK_FILE, Optimizer, RankMetadata, StepTime, write_json
 from stepscope.capture.modules import ModuleWatch
+from stepscope.capture.notice import warn
 from stepscope.capture.session import TRACE_FILE, OtherProfilers, Session
 from stepscope.capture.termination import TerminationGuard
 from stepscope.capture.timing import StepTimer
@@ -68,6 +71,7 @@ class Recorder:
         """The last attempt that gave a trace."""
         self._problem: str | None = None
         self._error: str | None = None
+        self._told_of_the_disk = False
         self._ended = False
         self._clock = StepClock()
         self._timer = StepTimer()
@@ -88,7 +92,7 @@ class Recorder:
     def install(self) -> None:
         """Begin to listen, and leave a first sign of life in the run directory; an earlier attempt of this rank gives way."""
         Recorder.running = self
-        for earlier in Path(self._config.run_dir).glob(
+        for earlier in Path(self._config.trace_dir).glob(
             TRACE_FILE.format(rank=self._identity.rank, nanoseconds="*")
         ):
             earlier.unlink()
@@ -133,6 +137,17 @@ class Recorder:
             self._remove()
             self._write()
             Recorder.running = None
+        if self._config.gather and error is None:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        # here, for it imports the reader, which no training step needs
+        from stepscope.capture.handover import hand_over
+
+        metadata = self._metadata()
+        problem = hand_over(self._config, metadata)
+        if problem is not None:
+            self._save(msgspec.structs.replace(metadata, problem=metadata.problem or problem))
 
     def _step_ended(self, key: int, steps: int) -> None:
         """`steps` training steps are complete; the next one has that number."""
@@ -223,7 +238,7 @@ class Recorder:
             self._write()
 
     def _export(self, take: Take) -> None:
-        directory = Path(self._config.run_dir)
+        directory = Path(self._config.trace_dir)
         try:
             take.trace = take.session.export(directory, self._identity.rank)
         except OSError as error:  # the script must not die of our disk
@@ -265,40 +280,47 @@ class Recorder:
         return f"{few}; let it make more, or pass --warmup {seen - steps} --steps {steps}"
 
     def _write(self) -> None:
+        self._save(self._metadata())
+
+    def _save(self, metadata: RankMetadata) -> None:
+        """The script must not die of our disk, here either."""
+        try:
+            write_json(Path(self._config.run_dir) / RANK_FILE.format(rank=metadata.rank), metadata)
+        except OSError as error:
+            if not self._told_of_the_disk:
+                warn(f"rank {metadata.rank} cannot write into {self._config.run_dir}: {error.strerror}")
+            self._told_of_the_disk = True
+
+    def _metadata(self) -> RankMetadata:
         identity = self._identity = settings.identity(self._identity)
         kept = self._kept
         clock_key = kept.key if kept is not None else self._clock.key
-        write_json(
-            Path(self._config.run_dir) / RANK_FILE.format(rank=identity.rank),
-            RankMetadata(
-                rank=identity.rank,
-                local_rank=identity.local_rank,
-                world_size=identity.world_size,
-                host=identity.host,
-                pid=identity.pid,
-                launch_id=self._config.launch_id,
-                state="ended" if self._ended else "recorded" if kept is not None else "running",
-                written_ns=settings.wall_clock_ns(),
-                steps_seen=self._clock.steps,
-                device=identity.device,
-                backend=identity.backend,
-                trace=kept.trace if kept is not None else None,
-                recorded_steps=kept.session.completed if kept is not None else [],
-                unfinished_step=kept.session.unfinished if kept is not None else None,
-                problem=kept.problem if kept is not None else self._problem,
-                error=self._error,
-                optimizers=[
-                    Optimizer(
-                        name=self._hooks.names.get(key, "by hand"), steps=count, is_clock=key == clock_key
-                    )
-                    for key, count in self._clock.counts.items()
-                ],
-                skipped_by_grad_scaler=self._skipped,
-                step_times=kept.times if kept is not None else [],
-                ddp=self._modules.ddp,
-                replaced_bucket_caps_mb=self._bucket_cap.replaced if self._bucket_cap is not None else [],
-                fsdp=self._modules.fsdp,
-                versions=settings.versions(),
-                environment=settings.environment(),
-            ),
+        return RankMetadata(
+            rank=identity.rank,
+            local_rank=identity.local_rank,
+            world_size=identity.world_size,
+            host=identity.host,
+            pid=identity.pid,
+            launch_id=self._config.launch_id,
+            state="ended" if self._ended else "recorded" if kept is not None else "running",
+            written_ns=settings.wall_clock_ns(),
+            steps_seen=self._clock.steps,
+            device=identity.device,
+            backend=identity.backend,
+            trace=kept.trace if kept is not None else None,
+            recorded_steps=kept.session.completed if kept is not None else [],
+            unfinished_step=kept.session.unfinished if kept is not None else None,
+            problem=kept.problem if kept is not None else self._problem,
+            error=self._error,
+            optimizers=[
+                Optimizer(name=self._hooks.names.get(key, "by hand"), steps=count, is_clock=key == clock_key)
+                for key, count in self._clock.counts.items()
+            ],
+            skipped_by_grad_scaler=self._skipped,
+            step_times=kept.times if kept is not None else [],
+            ddp=self._modules.ddp,
+            replaced_bucket_caps_mb=self._bucket_cap.replaced if self._bucket_cap is not None else [],
+            fsdp=self._modules.fsdp,
+            versions=settings.versions(),
+            environment=settings.environment(),
         )

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
 from stepscope.errors import InputError
 
-OWN_FILES = ("rank*.pt.trace.json.gz", "rank*.meta.json", ".rank*.part", "run.json", "audit.json")
+OWN_FILES = (
+    "rank*.pt.trace.json.gz",
+    "rank*.columns",
+    "traces/rank*.pt.trace.json.gz",
+    "rank*.meta.json",
+    ".rank*.part",
+    "run.json",
+    "audit.json",
+    "monitor.jsonl",
+    "step[0-9]*/rank*.pt.trace.json.gz",
+    "step[0-9]*/audit.json",
+)
 """What a recording writes there; --force replaces these and touches nothing else."""
 
 WITHOUT_A_STEP = ("rank*.meta.json", ".rank*.part", "run.json")
@@ -48,3 +63,20 @@ def make_run_dir(path: Path, started: datetime, *, force: bool, shared: bool) ->
         for file in path.glob(pattern):
             if file.stat().st_mtime < started.timestamp():
                 file.unlink(missing_ok=True)
+
+
+@contextmanager
+def trace_folder(run_dir: Path, *, gather: bool) -> Iterator[Path]:
+    """Where the ranks of this node write their traces: `run_dir`; to gather from, a folder on the node's own storage.
+
+    Traces that are still there at the end, since they could not be gathered, are moved into `run_dir`.
+    """
+    if not gather:
+        yield run_dir
+        return
+    with tempfile.TemporaryDirectory(prefix="stepscope-traces-") as folder:
+        try:
+            yield Path(folder)
+        finally:
+            for trace in Path(folder).glob("rank*.pt.trace.json.gz"):
+                shutil.move(trace, run_dir / trace.name)

@@ -19,6 +19,8 @@ import torch.distributed as dist
 import torch.profiler
 from zlib_ng import gzip_ng
 
+from stepscope.capture.launch import KINETO_SILENT
+
 TRACE_FILE = "rank{rank}.{nanoseconds}.pt.trace.json.gz"
 """A worker name, a time and the suffix that TensorBoard's torch-tb-profiler looks for; HTA takes the rank from inside."""
 
@@ -37,6 +39,8 @@ class Session:
     def __init__(self, *, with_stack: bool) -> None:
         activities = torch.profiler.supported_activities()
         on_cuda = torch.profiler.ProfilerActivity.CUDA in activities and torch.version.cuda is not None
+        if not on_cuda:
+            os.environ.setdefault("KINETO_LOG_LEVEL", KINETO_SILENT)
         self._profile: torch.profiler.profile | None = torch.profiler.profile(
             activities=list(activities),
             record_shapes=True,
@@ -94,10 +98,7 @@ class Session:
         plain = run_dir / f".rank{rank}.{os.getpid()}.json"
         packed = plain.with_suffix(".json.gz.part")
         try:
-            self._active.export_chrome_trace(str(plain))
-            self._profile = None  # the events of a recording fill memory that the script may need
-            if not _ends_well(plain):  # on a full disk torch writes what fits and says nothing
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self.write(plain)
             with plain.open("rb") as source, gzip_ng.open(packed, "wb", compresslevel=COMPRESSION) as target:
                 if self.unfinished is None:
                     shutil.copyfileobj(source, target, 1 << 20)
@@ -108,6 +109,16 @@ class Session:
             plain.unlink(missing_ok=True)
             packed.unlink(missing_ok=True)
         return name
+
+    def write(self, plain: Path) -> None:
+        """Write the trace to a file as torch does, uncompressed. OSError where that is not whole."""
+        try:
+            self._active.export_chrome_trace(str(plain))
+            self._profile = None  # the events of a recording fill memory that the script may need
+            if not _ends_well(plain):  # on a full disk torch writes what fits and says nothing
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finally:
+            plain.with_name(f"{plain.name}.tmp").unlink(missing_ok=True)  # Kineto's, where it could not go on
 
     def _without_unfinished(self, lines: Iterable[bytes]) -> Iterator[bytes]:
         """The open window under another name: to every reader a `ProfilerStep#` is a whole step."""

@@ -8,8 +8,12 @@ All torchrun flags pass through, those for several nodes too: see `torchrun --he
 there is one process for each GPU, else two on the CPU. A training step is an optimizer step. The script runs
 to its own end, as it does unrecorded; with --stop it ends once everything is measured.
 
-example:
+With --gather no trace leaves its node and no storage is shared: see docs/monitor.md. With --monitor N the
+whole training is watched instead: one step of every N is recorded, audited and thrown away.
+
+examples:
   stepscope run --nproc-per-node 2 --steps 5 train.py --batch-size 8
+  stepscope run --nproc-per-node 2 --monitor 100 train.py
 """
 
 from __future__ import annotations
@@ -28,21 +32,26 @@ from stepscope.capture.fabric import add_option, fabric_of
 from stepscope.capture.launch import LaunchStatus, launch, rank_environment
 from stepscope.capture.merge import Command, merge, rank_files
 from stepscope.capture.metadata import RunMetadata
-from stepscope.capture.outcome import what_failed, what_is_kept, what_is_missing
-from stepscope.capture.rundir import default_name, make_run_dir
+from stepscope.capture.outcome import what_failed, what_is_kept, what_is_missing, what_was_gathered
+from stepscope.capture.rundir import default_name, make_run_dir, trace_folder
 from stepscope.capture.target import Target, find_target
 from stepscope.capture.torchrun import gpu_count, torchrun_parser
 from stepscope.cli.arguments import Parser, add_output_options, suggesting
 from stepscope.cli.audit import audit_paths
 from stepscope.cli.gate import GATE_OPTIONS, Gate, add_gate_options
 from stepscope.cli.launching import ONE_NODE, at_least_one, refuse_no_python, say, settle_processes
+from stepscope.cli.monitoring import add_monitor_option, conclude_monitored, refuse_beside_monitor
 from stepscope.cli.output import STANDARD_OUTPUT, refuse_existing
 from stepscope.cli.progress import progress_bar
 from stepscope.cli.reports import deliver, find_report, suggest_page
 from stepscope.cli.stored import AUDIT_FILE
 from stepscope.errors import InputError
 
-OWN_OPTIONS = ("out", "warmup", "steps", "with_stack", "stop", "fabric", *GATE_OPTIONS, "json", "force")
+OWN_OPTIONS = (
+    *("out", "warmup", "steps", "with_stack", "stop", "monitor", "gather", "keep_traces"),
+    "fabric",
+    *(*GATE_OPTIONS, "json", "force"),
+)
 STANDARD_ERROR = 2
 
 
@@ -62,14 +71,14 @@ def execute_raw(argv: list[str]) -> int:
     make_run_dir(
         run_dir, started, force=args.force, shared=args.fabric is None and args.nnodes not in ONE_NODE
     )
-    command = Command(
-        arguments=["stepscope", "run", *argv],
-        script=target.name,
-        started=started,
-        config=_config(args, run_dir, target),
-        known_environment=frozenset(os.environ),
-    )
-    with fabric_of(args) as fabric:
+    with fabric_of(args) as fabric, trace_folder(run_dir, gather=args.gather) as traces:
+        command = Command(
+            arguments=["stepscope", "run", *argv],
+            script=target.name,
+            started=started,
+            config=_config(args, run_dir, traces, target),
+            known_environment=frozenset(os.environ),
+        )
         outcome = launch(
             _torchrun_arguments(args, target.name),
             command.config,
@@ -78,8 +87,17 @@ def execute_raw(argv: list[str]) -> int:
             fabric,
             stdout=STANDARD_ERROR if args.json == STANDARD_OUTPUT else None,
         )
-    run = merge(run_dir, command, {failure.rank: failure.exit_code for failure in outcome.failures})
+    if args.monitor is not None:
+        return conclude_monitored(outcome, run_dir)
+    run = _merged(run_dir, command, outcome)
     return _conclude(run, outcome, run_dir, args.json, gate)
+
+
+def _merged(run_dir: Path, command: Command, outcome: LaunchStatus) -> RunMetadata | None:
+    try:
+        return merge(run_dir, command, {failure.rank: failure.exit_code for failure in outcome.failures})
+    except OSError as error:
+        raise InputError(f"cannot write into {run_dir}: {error.strerror}; the script has run") from error
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
@@ -91,6 +109,10 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     _add_options(parser)
     args = parser.parse_args(argv)
     refuse_no_python(args)
+    if args.keep_traces and not args.gather:
+        raise InputError("--keep-traces goes with --gather; without it the traces are kept in any case")
+    if args.monitor is not None:
+        refuse_beside_monitor(parser, args)
     return args
 
 
@@ -115,6 +137,18 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         "--with-stack", action="store_true", help="record Python stacks too; slows the recorded steps"
     )
     parser.add_argument("--stop", action="store_true", help="end the script once everything is measured")
+    add_monitor_option(parser)
+    parser.add_argument(
+        "--gather",
+        action="store_true",
+        help="each rank reduces its trace in place, on local storage, to what the audit reads; rank 0 collects that "
+        "through the job's own store, so that no storage has to be shared",
+    )
+    parser.add_argument(
+        "--keep-traces",
+        action="store_true",
+        help="with --gather: keep the traces too, each in the folder traces of its node's run directory",
+    )
     add_option(parser)
     add_gate_options(parser)
     add_output_options(parser)
@@ -125,13 +159,17 @@ def _torchrun_arguments(args: argparse.Namespace, script: str) -> dict[str, Any]
     return {name: value for name, value in ours.items() if name not in OWN_OPTIONS}
 
 
-def _config(args: argparse.Namespace, run_dir: Path, target: Target) -> CaptureConfig:
+def _config(args: argparse.Namespace, run_dir: Path, traces: Path, target: Target) -> CaptureConfig:
     return CaptureConfig(
         run_dir=str(run_dir.resolve()),
         warmup=args.warmup,
         steps=args.steps,
         with_stack=args.with_stack,
         stop=args.stop,
+        monitor_every=args.monitor,
+        gather=args.gather,
+        keep_traces=args.keep_traces,
+        trace_folder=str(traces.resolve()),
         launch_id=uuid.uuid4().hex,
         module=target.module,
     )
@@ -163,6 +201,8 @@ def _conclude(
     if traced:
         if missing is not None:
             say(missing)
+        if gathered := what_was_gathered(run, run_dir):
+            say(gathered)
         with progress_bar("auditing") as progress:
             made = audit_paths([str(run_dir)], progress=progress)
         deliver(made, find_report("terminal"), json=json, kept=run_dir / AUDIT_FILE)

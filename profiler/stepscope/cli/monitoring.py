@@ -1,0 +1,61 @@
+"""`stepscope run --monitor`: its option, what it cannot be combined with, and how such a run ends."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from pathlib import Path
+
+from stepscope.capture.config import LEAST_EVERY, MONITOR_FILE
+from stepscope.capture.launch import LaunchStatus
+from stepscope.capture.outcome import what_failed
+from stepscope.cli.gate import GATE_OPTIONS
+from stepscope.cli.launching import say
+from stepscope.errors import InputError
+
+_OF_A_RECORDING = ("warmup", "steps", "with_stack", "stop", "gather", "json", *GATE_OPTIONS)
+"""Options that say something of the one recording, which a monitor does not make."""
+
+
+def add_monitor_option(parser: argparse.ArgumentParser) -> None:
+    """Add --monitor to `run`."""
+    parser.add_argument(
+        "--monitor",
+        type=_every,
+        metavar="N",
+        help="record one step of every N, audit it in place and throw it away: a line each, monitor.jsonl, scalars "
+        "for TensorBoard and Weights & Biases; the traces are kept where the verdict changes",
+    )
+
+
+def refuse_beside_monitor(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Raise InputError for options that would have no effect."""
+    for name in _OF_A_RECORDING:
+        if getattr(args, name, None) != parser.get_default(name):
+            option = name.replace("_", "-")
+            raise InputError(
+                f"--{option} does not go with --monitor, which makes no recording; leave one out"
+            )
+
+
+def conclude_monitored(outcome: LaunchStatus, run_dir: Path) -> int:
+    """Say how it ended; what was found has been told by rank 0."""
+    found = run_dir / MONITOR_FILE
+    kept = f"what was monitored is in {found}" if found.exists() else "nothing was monitored"
+    if not any(run_dir.iterdir()):
+        run_dir.rmdir()
+    failed = what_failed(outcome, None, run_dir, kept)
+    if failed is not None:
+        raise InputError(failed)
+    if outcome.kind == "signal":
+        say(f"stopped by {outcome.message}; {kept}")
+        return 128 + signal.Signals[outcome.message]
+    if found.exists():
+        print(f"Wrote {found}")
+    return 0
+
+
+def _every(text: str) -> int:
+    if not text.isdecimal() or int(text) < LEAST_EVERY:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of steps; at least {LEAST_EVERY} are needed")
+    return int(text)
