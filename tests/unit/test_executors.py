@@ -8,14 +8,17 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from importlib import import_module
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from stepscope.audit import build
 from stepscope.audit.build import audit
+from stepscope.audit.result import Audit
 from stepscope.errors import InputError
 from stepscope.executors import choose
 from stepscope.executors.choose import executor, workers_for
@@ -24,6 +27,8 @@ from stepscope.executors.on_dask import Cluster
 from stepscope.executors.pool import Pool
 from stepscope.executors.ranks import read_ranks
 from stepscope.executors.work import outcome
+from stepscope.ranks.pairing import pair
+from stepscope.ranks.representatives import among, representatives
 from stepscope.trace.files import RemoteFile, TraceFile
 from stepscope.trace.recording import Recording
 from stepscope_workloads.simulate import Job, Simulation, parse
@@ -46,7 +51,7 @@ def audited(recordings: list[Recording]) -> bytes:
     return msgspec.json.encode(audit(recordings))
 
 
-def found(files: list[TraceFile], engine: str) -> bytes:
+def found(files: Sequence[TraceFile], engine: str) -> bytes:
     return audited(read_ranks(files, engine).recordings)
 
 
@@ -60,7 +65,7 @@ class TestTheSameAudit:
         assert found(traces, "local:3") == here
 
     def test_of_real_traces(self, shared: Path) -> None:
-        files: list[TraceFile] = sorted((shared / "traces" / "param_dlrm_v100_8ranks").glob("*.json.gz"))
+        files = sorted((shared / "traces" / "param_dlrm_v100_8ranks").glob("*.json.gz"))
         assert found(files, "local:2") == found(files, "local:1")
 
     @pytest.mark.slow
@@ -100,7 +105,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                     cwd=folder,
                 )
             )
-        import distributed
+        distributed = import_module("distributed")
 
         with distributed.Client(scheduler_file=str(place), timeout=60, set_as_default=False) as client:
             client.wait_for_workers(1, timeout=60)
@@ -164,6 +169,36 @@ class TestOfManyRanks:
             assert few.compute.end.tolist() == all_of_it.compute.end.tolist()
 
 
+class TestRepresentatives:
+    def test_are_all_ranks_where_those_are_few(self, traces: list[TraceFile]) -> None:
+        pairing = pair(read_ranks(traces, "local:1").recordings)
+        assert representatives(RANKS, pairing) == list(range(RANKS))
+        assert among(pairing, range(RANKS)) == pairing
+
+    def test_are_the_late_rank_and_others_evenly_spread(self, traces: list[TraceFile]) -> None:
+        recordings = read_ranks(traces, "local:1").recordings
+        assert representatives(RANKS, pair(recordings), most=4) == [0, 2, 4, 5]
+
+    def test_make_the_step_cost_what_it_costs_of_all_ranks(
+        self, traces: list[TraceFile], here: bytes, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(
+            build, "representatives", lambda count, pairing: representatives(count, pairing, 3)
+        )
+        some = msgspec.json.decode(audited(read_ranks(traces, "local:1").recordings), type=Audit)
+        every = msgspec.json.decode(here, type=Audit)
+        assert some.verdict.label == every.verdict.label
+        assert some.verdict.overlap_backward == every.verdict.overlap_backward
+        assert some.verdict.cost_share == pytest.approx(every.verdict.cost_share, rel=0.01)
+        assert some.verdict.step_ms == pytest.approx(every.verdict.step_ms, rel=0.01)
+        assert some.stragglers == every.stragglers
+        priced = [rank.rank for rank in some.ranks if any(step.cost_ms is not None for step in rank.steps)]
+        assert priced == [0, 4, 5]
+        for few, all_of_them in zip(some.ranks, every.ranks, strict=True):
+            assert few.totals == all_of_them.totals
+            assert [step.exposed_ms for step in few.steps] == [step.exposed_ms for step in all_of_them.steps]
+
+
 class TestTheNumberOfWorkers:
     def test_is_one_where_there_is_little_to_read(self, traces: list[TraceFile]) -> None:
         assert workers_for(traces) == 1
@@ -192,12 +227,14 @@ class TestTheNumberOfWorkers:
 class TestAnEngine:
     @pytest.mark.parametrize("name", ["", "ray", "local:", "local:0", "local:two", "locally"])
     def test_that_there_is_not_is_refused(self, name: str, traces: list[TraceFile]) -> None:
-        with pytest.raises(InputError, match="no engine .*; there are local, local:N .* and dask://host:port"):
+        with pytest.raises(
+            InputError, match=r"no engine .*; there are local, local:N .* and dask://host:port"
+        ):
             read_ranks(traces, name)
 
     @pytest.mark.parametrize("name", ["dask://", "dask://host", "dask://:1", "dask://host:x", "dask://a/b:1"])
     def test_without_an_address_is_refused(self, name: str, traces: list[TraceFile]) -> None:
-        with pytest.raises(InputError, match="no address in .*; name a scheduler as dask://host:port"):
+        with pytest.raises(InputError, match=r"no address in .*; name a scheduler as dask://host:port"):
             read_ranks(traces, name)
 
     def test_that_does_not_answer_is_said_in_one_line(self) -> None:
@@ -212,5 +249,7 @@ class TestAnEngine:
             read_ranks(traces, "dask://127.0.0.1:9")
 
     def test_whose_workers_run_another_version_is_refused(self) -> None:
-        with pytest.raises(InputError, match=r"the workers run stepscope 0\.0\.0 and this is .*; install one version"):
+        with pytest.raises(
+            InputError, match=r"the workers run stepscope 0\.0\.0 and this is .*; install one version"
+        ):
             outcome(("0.0.0", b"", ""))

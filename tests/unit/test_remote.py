@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
-import fsspec
 import pytest
 
 from build_trace import TraceBuilder
@@ -16,6 +16,8 @@ from stepscope.errors import InputError
 from stepscope.trace.discover import find_local_traces, find_traces
 from stepscope.trace.files import RemoteFile, located
 from stepscope.trace.reader import read
+
+fsspec = import_module("fsspec")  # it ships no types
 
 
 def trace(rank: int) -> TraceBuilder:

@@ -12,12 +12,13 @@ from stepscope.audit.case import Case
 from stepscope.audit.result import Thresholds
 from stepscope.audit.step import measure_step
 from stepscope.errors import InputError
+from stepscope.executors.ranks import read_ranks
 from stepscope.ranks.pairing import pair
+from stepscope.ranks.representatives import among, representatives
 from stepscope.replay.graph import build
 from stepscope.replay.timeline import Timeline
-from stepscope.trace.classify import classify
 from stepscope.trace.discover import find_traces
-from stepscope.trace.reader import read
+from stepscope.trace.files import located, reading_errors
 from stepscope.trace.recording import Recording
 
 RUN_FILE = "run.json"
@@ -28,24 +29,26 @@ def read_case(path: str | Path, progress: Callable[[int, int, str], None] | None
 
     progress: called with files read, files in all, and what is done now.
     """
-    run = Path(path) / RUN_FILE
+    run = located(path) / RUN_FILE
     try:
         about = msgspec.json.decode(run.read_bytes(), type=dict[str, object]) if run.is_file() else None
-    except (OSError, msgspec.DecodeError) as error:
+    except _unreadable() as error:
         raise InputError(f"cannot read {run}: {error}; remove it to predict from the traces alone") from error
-    recordings, files = [], find_traces([str(path)])
-    for done, file in enumerate(files):
-        if progress is not None:
-            progress(done, len(files), file.name)
-        recordings.append(classify(read(file)))
-    if progress is not None:
-        progress(len(files), len(files), "steps")
-    return case_of(recordings, about)
+    read = read_ranks(find_traces([str(path)]), progress=progress)
+    for _, missing in read.unreadable:
+        raise missing
+    return case_of(read.recordings, about)
+
+
+def _unreadable() -> tuple[type[Exception], ...]:
+    return (*reading_errors(), msgspec.DecodeError)
 
 
 def case_of(recordings: Sequence[Recording], run: dict[str, object] | None) -> Case:
-    """Recordings of one job laid out to be replayed: of their valid steps those that an audit replays."""
+    """Recordings of one job laid out to be replayed: of their ranks and valid steps those that an audit replays."""
     pairing = pair(recordings)
+    few = representatives(len(recordings), pairing)
+    recordings, pairing = [recordings[index] for index in few], among(pairing, few)
     bases = prepare(recordings, pairing, run)
     chosen = replayed_steps(bases)
     timelines = [Timeline(recording.trace) for recording in recordings]

@@ -17,12 +17,12 @@ MOST = 64
 def representatives(count: int, pairing: Pairing, most: int = MOST) -> list[int]:
     """The places of the recordings, of `count`, that are replayed: all, or `most` of them in their order.
 
-    A quarter of those are the ranks that the others waited for longest, since whatever slows a job down makes some rank late; the
-    rest are spread evenly.
+    A quarter of those are the ranks that the others waited for longest, since whatever slows a job down makes some rank late, and
+    waiting for a rank that is not replayed would be taken for a delay of everybody's own; the rest are spread evenly.
     """
     if count <= most:
         return list(range(count))
-    late = [lateness.index for lateness in find_stragglers(pairing.paired)][: most // 4]
+    late = [lateness.index for lateness in find_stragglers(pairing.paired)][: max(1, most // 4)]
     others = sorted(set(range(count)) - set(late))
     spread = np.linspace(0, len(others) - 1, most - len(late)).round().astype(int)
     return sorted([*late, *(others[place] for place in spread.tolist())])
