@@ -3,6 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= runs/demo
+NONE_SELECTED := 5
 PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 python3.11 python,\
 	$(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $(p))))
 
@@ -16,7 +17,9 @@ demo: $(VENV)/.ready-record  ## record a small GPT on two CPU ranks and print th
 	@$(BIN)/stepscope run --nproc-per-node 2 --steps 8 --out $(OUT) --force gpt
 
 test: $(VENV)/.ready-dev  ## run the tests (ARGS="-k name" and the like are handed to pytest)
-	$(BIN)/pytest $(ARGS)
+	@# Those that launch processes of their own one after the other: some of them measure.
+	$(BIN)/pytest -m 'not slow' --numprocesses auto --dist loadfile $(ARGS) || [ $$? = $(NONE_SELECTED) ]
+	$(BIN)/pytest -m slow $(ARGS) || [ $$? = $(NONE_SELECTED) ]
 
 check: $(VENV)/.ready-dev  ## lint, formatting, types and the import contract
 	$(BIN)/ruff check
