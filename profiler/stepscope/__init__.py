@@ -1,9 +1,8 @@
 """Profiler and overlap auditor for distributed training steps.
 
-The command line (`stepscope --help`) is the usual way in. From Python, `stepscope.record` records a training loop from inside,
-`stepscope.monitor` watches one;
-`stepscope.trace.reader.read` reads a trace, `stepscope.audit.build.audit` judges what was read, and `stepscope.audit.result`
-describes the answer.
+The command line (`stepscope --help`) is the usual way in. From Python, `stepscope.record` records a training loop from inside and
+`stepscope.monitor` watches one; `stepscope.trace.reader.read` reads a trace, `stepscope.audit.build.audit` judges what was read,
+and `stepscope.audit.result` describes the answer.
 """
 
 from __future__ import annotations
