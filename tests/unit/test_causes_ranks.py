@@ -253,6 +253,24 @@ def test_metrics_reduced_in_every_step_cost_what_they_take(tmp_path: Path) -> No
     assert found.evidence[0].startswith("8 a step: all_reduce (metric), 2.0 KiB in all")
 
 
+def test_pythons_way_into_a_metrics_call_and_out_of_it_goes_with_it(tmp_path: Path) -> None:
+    """30 us until the operator and 40 from the transfer's end to whatever the thread does next, for each of eight."""
+
+    def program(host: Host) -> None:
+        host.forward(2000)
+        for _ in range(8):
+            host.idle(30)
+            host.collective("all_reduce", 64)
+            host.idle(40)
+            host.work("aten::item", 5)
+        reduce(host)
+        host.update(1000)
+
+    traces = lay_out(program, steps=3, latency=200, per_element=US_AN_ELEMENT)
+    found = one(extra_collectives.detect(case_of(tmp_path, traces)))
+    assert found.cost_ms == pytest.approx(8 * (0.03 + 0.04 + 0.2 + 64 * US_AN_ELEMENT / 1e3), abs=2e-3)
+
+
 def test_a_metric_that_costs_next_to_nothing_is_no_finding(tmp_path: Path) -> None:
     def program(host: Host) -> None:
         host.forward(2000)

@@ -19,7 +19,7 @@ from stepscope.audit.layout import layout_of, units_of
 from stepscope.audit.ring import line_through
 from stepscope.audit.schedule import Transfer
 from stepscope.replay import reducer
-from stepscope.replay.change import Change
+from stepscope.replay.change import Change, Segment
 from stepscope.replay.graph import StepGraph
 from stepscope.replay.joined import Key
 from stepscope.replay.network import NO_EVENT
@@ -129,13 +129,21 @@ def cut(case: Case, round_: Round, caps: Sequence[float]) -> Cut:
 
 
 def remade(
-    case: Case, graph: StepGraph, rounds: Sequence[Round], link: Link, caps: Sequence[float]
+    case: Case,
+    graph: StepGraph,
+    rounds: Sequence[Round],
+    link: Link,
+    caps: Sequence[float],
+    calls: Sequence[Segment] = (),
 ) -> Change | None:
-    """As `rebucketed`, over the recorded link as quick as it was in this step."""
+    """As `rebucketed`, over the recorded link as quick as it was in this step.
+
+    calls: stretches of host threads that launch the recorded collectives, of which as many remain as there are buckets.
+    """
     if not rounds:
         return None
     here = link.slowed(rate_of(rounds[0], works(graph), link.time))
-    return rebucketed(case, graph, rounds, here.time, caps)
+    return rebucketed(case, graph, rounds, here.time, caps, calls)
 
 
 def in_order_of_arrival(case: Case) -> Case:
@@ -144,7 +152,12 @@ def in_order_of_arrival(case: Case) -> Case:
 
 
 def rebucketed(
-    case: Case, graph: StepGraph, rounds: Sequence[Round], time: Timing, caps: Sequence[float]
+    case: Case,
+    graph: StepGraph,
+    rounds: Sequence[Round],
+    time: Timing,
+    caps: Sequence[float],
+    calls: Sequence[Segment] = (),
 ) -> Change | None:
     """A step with the gradients of some backwards, and of their like on the other ranks, in buckets of some caps in bytes.
 
@@ -152,8 +165,18 @@ def rebucketed(
     same buckets, or where a bucket would wait for what waits for it.
     """
     found = [_recut(case, graph, backward, time, caps) for backward in _backwards(case, graph, rounds)]
-    change = Change(recut=tuple(one for one in found if one is not None))
+    cuts = tuple(one for one in found if one is not None)
+    keep = _calls_left(cuts)
+    change = Change(recut=cuts, segments=tuple(replace(call, keep=keep) for call in calls))
     return change if any(found) and graph.possible(change) else None
+
+
+def _calls_left(cuts: Sequence[Recut]) -> float:
+    """The buckets' share of the collectives that they replace, as many of both on every rank."""
+    before = sum(len(one.replaced) for one in cuts)
+    return (
+        min(1.0, sum(len(bucket.parts) for one in cuts for bucket in one.buckets) / before) if before else 1.0
+    )
 
 
 def _backwards(case: Case, graph: StepGraph, rounds: Sequence[Round]) -> list[list[Round]]:

@@ -14,6 +14,7 @@ from stepscope.audit.outcome import Outcome, Rebucketing, host_time, unrecorded_
 from stepscope.audit.rebucket import Link, cut, link_of, rate_of, remade, transfers_of, works
 from stepscope.audit.schedule import best_schedule
 from stepscope.replay.assignment import MIB
+from stepscope.replay.change import Segment
 from stepscope.stats import bootstrap_interval, median
 from stepscope.units import NS_PER_MS, ns_to_ms
 
@@ -111,8 +112,15 @@ class Remedy:
     price: Price | None
 
 
-def remedy(case: Case, wanted: Callable[[RankStep], Round | None]) -> Remedy | None:
-    """For the rounds that `wanted` picks: the cap that the audit recommends, else their best; None where none is better."""
+def remedy(
+    case: Case,
+    wanted: Callable[[RankStep], Round | None],
+    calls: Mapping[int, Sequence[Segment]] | None = None,
+) -> Remedy | None:
+    """For the rounds that `wanted` picks: the cap that the audit recommends, else their best; None where none is better.
+
+    calls: by step, what host threads spend on the recorded collectives, and on so many fewer buckets do not.
+    """
     chosen = rebucket.choose(case, wanted)
     link = link_of(case) if chosen else None
     if link is None:
@@ -121,5 +129,10 @@ def remedy(case: Case, wanted: Callable[[RankStep], Round | None]) -> Remedy | N
     cap = advised.bucket_cap_mb if advised is not None else best_cap(case, chosen, link)
     if cap is None:
         return None
-    price = case.price(lambda graph: remade(case, graph, chosen.get(graph.step, []), link, [cap * MIB]))
+    spent = calls or {}
+    price = case.price(
+        lambda graph: remade(
+            case, graph, chosen.get(graph.step, []), link, [cap * MIB], spent.get(graph.step, ())
+        )
+    )
     return Remedy(next(iter(chosen.values()))[0], cap, price)

@@ -1,7 +1,7 @@
 """bucket-too-small: so many small buckets that latency takes the link's time, not bytes.
 
 Priced by the replay with the same gradients in the buckets of a larger `bucket_cap_mb`, and the latency paid once for
-each. Only buckets of DDP's reducer count: a loop by hand, tensor-parallel and
+each, as is the host's call. Only buckets of DDP's reducer count: a loop by hand, tensor-parallel and
 SyncBatchNorm traffic are small for other reasons.
 """
 
@@ -13,6 +13,7 @@ from stepscope.audit.case import Case
 from stepscope.audit.causes.finding import Description, in_step, mebibytes, milliseconds, priced
 from stepscope.audit.causes.framework import DEEPSPEED, FSDP, deepspeed_buckets
 from stepscope.audit.causes.rounds import Round, reducing_rounds
+from stepscope.audit.causes.taken_out import Pick, calls_of
 from stepscope.audit.result import Finding
 from stepscope.replay.assignment import MIB
 from stepscope.replay.change import Change
@@ -57,7 +58,13 @@ def _best_cap(case: Case, link: rebucket.Link) -> float | None:
 
 def _merged(case: Case, graph: StepGraph, link: rebucket.Link, cap: float) -> Change | None:
     chosen = [r for one in in_step(case, graph) for r in reducing_rounds(one) if _is_latency_bound(r, link)]
-    return rebucket.remade(case, graph, chosen, link, [cap])
+    calls = case.shared("calls of small buckets", lambda: calls_of(case, _small(link)))
+    return rebucket.remade(case, graph, chosen, link, [cap], calls.get(graph.step, ()))
+
+
+def _small(link: rebucket.Link) -> Pick:
+    """What picks the collectives of the backwards with too many small buckets."""
+    return lambda one: [op for r in reducing_rounds(one) if _is_latency_bound(r, link) for op in r.ops]
 
 
 def _are_many(round_: Round) -> bool:

@@ -1,24 +1,32 @@
 """reduced-outside-backward: a loop or one flat tensor after backward reduces the gradients, and DDP's reducer does not.
 
-Priced by the replay with the gradients in DDP's buckets, each sent when its last gradient had arrived. One bucket, or a
-compiled backward, also sends everything at the end, but from within backward.
+Priced by the replay with the gradients in DDP's buckets, each sent when its last gradient had arrived, and without the loop's
+calls. One bucket, or a compiled backward, also sends everything at the end, but from within backward.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from stepscope.audit.case import Case, RankStep
 from stepscope.audit.causes.finding import Description, mebibytes, milliseconds, priced
 from stepscope.audit.causes.framework import DEEPSPEED, deepspeed_buckets
 from stepscope.audit.causes.rounds import Round, reducing_rounds, sizes_in_words
+from stepscope.audit.causes.taken_out import calls_of
 from stepscope.audit.recommend import remedy
 from stepscope.audit.result import Finding
-from stepscope.trace.recording import Phase
+from stepscope.trace.recording import CollectiveOp, Phase
 
 
 def detect(case: Case) -> list[Finding]:
     """One finding, if gradients were reduced after backward and buckets within it would have hidden some."""
-    found = remedy(case, _after_backward)
+    found = remedy(case, _after_backward, calls_of(case, _reductions))
     return priced(case, found.price, _describe(found.example, found.cap_mb)) if found else []
+
+
+def _reductions(one: RankStep) -> Sequence[CollectiveOp]:
+    round_ = _after_backward(one)
+    return round_.ops if round_ else ()
 
 
 def _after_backward(one: RankStep) -> Round | None:
