@@ -18,12 +18,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from stepscope.audit.build import audit
 from stepscope.audit.result import Audit, Thresholds, Warning
+from stepscope.capture.joined import joined
+from stepscope.capture.metadata import RunMetadata
 from stepscope.cli.arguments import add_output_options, share
 from stepscope.cli.gate import Gate, add_gate_options
 from stepscope.cli.output import refuse_existing, refuse_same
@@ -37,6 +39,7 @@ from stepscope.trace.discover import find_traces
 from stepscope.trace.files import TraceFile, located, reading_errors, reason
 
 RUN_FILE = "run.json"
+_T = TypeVar("_T")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -143,12 +146,20 @@ def _audit_file(paths: Sequence[str], *, force: bool) -> Path | None:
 
 
 def _run_description(paths: Sequence[str]) -> dict[str, Any] | None:
-    folder = _run_folder(paths)
-    if folder is None:
+    """run.json, if run directories alone are audited; of several, the nodes' parts of one job put together."""
+    folders = [folder for path in paths if (folder := _run_folder([path])) is not None]
+    if not folders or len(folders) < len(paths):
         return None
+    if len(folders) == 1:
+        return _described(folders[0], dict[str, Any])
+    run = joined([_described(folder, RunMetadata) for folder in folders])
+    return None if run is None else msgspec.to_builtins(run)
+
+
+def _described(folder: TraceFile, kind: type[_T]) -> _T:
     file = folder / RUN_FILE
     try:
-        return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+        return msgspec.json.decode(file.read_bytes(), type=kind)
     except _unreadable() as error:
         raise InputError(f"cannot read {file}: {error}; remove it to audit the traces alone") from error
 
