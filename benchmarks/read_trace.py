@@ -4,7 +4,8 @@
 
 A trace of the wanted size is grown from the given one. Then each contestant runs in a process of its own, in turns, so
 that a busy machine is unfair to all of them alike. Wall time counts from start to exit of the process, interpreter and
-imports included; CPU time and peak resident size include the processes it starts.
+imports included; CPU time and peak resident size include the processes it starts. Fails where stepscope takes more times the
+floor than its budget allows. TraceLens is on no package index (the package of that name there is another): name a checkout.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ _LABELS = {
 
 
 _OURS = ("floor", "read", "overlap", "audit")
+BUDGET = {"read": 3.0, "overlap": 3.5, "audit": 4.0}
+"""Most wall time, in that of the floor, which a busy or another machine slows down alike: more is a regression."""
 
 
 @dataclass(slots=True)
@@ -153,6 +156,21 @@ def _print_ratios(contestants: list[Contestant]) -> None:
         )
 
 
+def over_budget(contestants: list[Contestant]) -> list[str]:
+    """A line for each contestant that takes more than its budget, or that failed."""
+    floor = median(contestants[0].seconds)
+    lines = []
+    for one in contestants:
+        allowed = BUDGET.get(one.name)
+        if allowed is None:
+            continue
+        if not one.seconds:
+            lines.append(f"{_LABELS[one.name]}: failed: {one.failure}")
+        elif (times := median(one.seconds) / floor) > allowed:
+            lines.append(f"{_LABELS[one.name]}: {times:.2f} times the floor, over its budget of {allowed:g}")
+    return lines
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -189,7 +207,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Measure and print; exit code 2 where there is no trace to grow from."""
+    """Measure and print; exit code 1 where something is over its budget, 2 where there is no trace to grow from."""
     args = _parser().parse_args(argv)
     if not args.source.is_file():
         print(f"{args.source}: no such trace; give a real one with --source", file=sys.stderr)
@@ -219,7 +237,10 @@ def main(argv: list[str] | None = None) -> int:
             json.dumps({"bytes": size, "contestants": [asdict(c) for c in contestants]}, indent=1)
         )
         print(f"Wrote {args.json}")
-    return 0
+    regressions = over_budget(contestants)
+    for line in regressions:
+        print(line, file=sys.stderr)
+    return int(bool(regressions))
 
 
 if __name__ == "__main__":
