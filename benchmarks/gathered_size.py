@@ -9,6 +9,7 @@ import sys
 
 from stepscope.trace.chunks import text_bytes
 from stepscope.trace.discover import find_traces
+from stepscope.trace.files import size_of
 from stepscope.trace.packed import pack
 from stepscope.trace.reader import read
 
@@ -19,7 +20,7 @@ def main(paths: list[str]) -> None:
     sums = [0, 0, 0, 0]
     for file in find_traces(paths):
         trace = read(file)
-        sizes = [len(trace.events), text_bytes(file), file.stat().st_size, len(pack(trace))]
+        sizes = [len(trace.events), text_bytes(file), size_of(file), len(pack(trace))]
         sums = [one + more for one, more in zip(sums, sizes, strict=True)]
         print(_line(sizes), file.name)
     print(_line(sums), "all")
