@@ -45,32 +45,33 @@ def reduce(host: Host, idle: float = 0, node_us: float = 1000) -> None:
     ddp(host, [MIB] * 4, [(2 * MIB, 1), (2 * MIB, 3)], node_us=node_us, idle={2: idle})
 
 
-def slowed(forward_backward: float, update: float) -> Program:
-    """Rank 1's operators take so many times as long."""
+def test_a_rank_that_got_less_of_the_processors_of_its_machine_is_not_blamed(tmp_path: Path) -> None:
+    """The same operators on the same shapes take it longer; on a machine of its own that is its machine's fault."""
 
     def program(host: Host) -> None:
-        more, then = (forward_backward, update) if host.rank else (1.0, 1.0)
-        host.forward(4000 * more)
-        reduce(host, node_us=1000 * more)
-        host.update(3000 * then)
+        host.forward(2000)
+        reduce(host, node_us=5000 if host.rank == 1 else 1000)
+        host.update(1000)
 
-    return program
-
-
-def test_a_rank_with_more_work_in_forward_and_backward_is_a_straggler_in_both(tmp_path: Path) -> None:
-    found = straggler.detect(case(tmp_path, slowed(1.5, 1.0)))
-    assert {
-        words for one in found for words in one.evidence[0].split() if words in ("forward", "backward")
-    } == {
-        "forward",
-        "backward",
-    }
-    assert all(one.ranks == [1] for one in found)
+    traces = lay_out(program, steps=3, per_element=US_AN_ELEMENT)
+    for machine, blamed in (("another", [[1]]), ("one", [])):
+        for trace, host_name in zip(traces, ("one", machine), strict=True):
+            trace.header["host_name"] = host_name
+        assert [found.ranks for found in straggler.detect(case_of(tmp_path, traces))] == blamed
 
 
-def test_a_rank_that_got_less_of_the_processors_of_its_machine_is_not_blamed(tmp_path: Path) -> None:
-    """Its update, as long on all ranks whatever their data, is slower in the same way."""
-    assert straggler.detect(case(tmp_path, slowed(1.5, 1.4))) == []
+def test_a_rank_with_more_work_is_blamed_on_a_machine_that_it_shares(tmp_path: Path) -> None:
+    def program(host: Host) -> None:
+        host.forward(2000)
+        for _ in range(2 if host.rank == 1 else 1):
+            host.node(1000)
+        reduce(host, node_us=5000 if host.rank == 1 else 1000)
+        host.update(1000)
+
+    traces = lay_out(program, steps=3, per_element=US_AN_ELEMENT)
+    for trace in traces:
+        trace.header["host_name"] = "one"
+    assert one(straggler.detect(case_of(tmp_path, traces))).ranks == [1]
 
 
 def test_time_lost_in_backward_by_one_of_four_ranks_is_named_by_rank_phase_and_size(tmp_path: Path) -> None:

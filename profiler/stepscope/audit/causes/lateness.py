@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -25,8 +25,6 @@ _FEWEST = 3
 _LEFT_OUT, _IDLE_LEFT_OUT = 10, 8
 """One in so many steps may be unlike the others: an idle stretch is seen or not, all other times only vary."""
 _IDLE, _DEVICE, _HOST = "idle", "device", "host"
-_ALIKE = 0.5
-"""A rank that is slower in every other phase too, by so much of what it is slower in one, is so in none of them in particular."""
 _KERNELS = {
     host_time.FORWARD: Phase.FORWARD,
     host_time.BACKWARD: Phase.BACKWARD,
@@ -158,7 +156,7 @@ def _late_in(case: Case, phase: str) -> Late | None:
         one_in = _IDLE_LEFT_OUT if lost_in is _idling else _LEFT_OUT
         culprit = _apart(times, MINIMUM_SHARE * case.step_ms * 1e6, one_in)
         if culprit is not None and (len(steps) >= _FEWEST or lost_in is _idling):
-            if lost_in is _all_over and _has_the_slower_processor(case, culprit, phase):
+            if lost_in is _all_over and _same_work(case, steps):
                 return None
             lost = {number: lost_in(step, culprit) for number, step in steps.items() if culprit in step.ones}
             example = next(step.ones[culprit] for step in steps.values() if culprit in step.ones)
@@ -178,23 +176,32 @@ def _steps(case: Case, phase: str) -> dict[int, _Step]:
     )
 
 
-def _has_the_slower_processor(case: Case, culprit: int, phase: str) -> bool:
-    """Whether a rank is slower in forward, backward and update alike than others on the processors that they share.
+def _same_work(case: Case, steps: Mapping[int, _Step]) -> bool:
+    """Whether ranks on the processors of one machine run the same operators on the same shapes in a phase.
 
-    That is what the machine gives it while it is recorded, and no rank's fault. More work shows in forward and backward only.
+    Who is slower then got less of the processors while it was recorded, which is no rank's fault.
     """
-    hosts = {(recording.device, recording.header.host) for recording in case.recordings}
-    if hosts != {("cpu", case.recordings[culprit].header.host)}:
+    hosts = {recording.header.host for recording in case.recordings}
+    if None in hosts or len(hosts) > 1 or any(recording.device != "cpu" for recording in case.recordings):
         return False
-    slower = {one: _slower_by(_steps(case, one), culprit) for one in _KERNELS}
-    return min(slower.values()) >= _ALIKE * slower.get(phase, max(slower.values()))
+    works = [
+        [_operators(case, index, spans) for index, spans in step.spans.items()] for step in steps.values()
+    ]
+    return all(one is not None and one == of_step[0] for of_step in works for one in of_step)
 
 
-def _slower_by(steps: Mapping[int, _Step], culprit: int) -> float:
-    """By which share of what the others take a rank's host takes longer in a phase."""
-    mine = [step.own[culprit] for step in steps.values() if culprit in step.own]
-    others = [time for step in steps.values() for index, time in step.own.items() if index != culprit]
-    return median(mine) / median(others) - 1 if mine and others and median(others) else 0.0
+def _operators(case: Case, index: int, spans: Sequence[Span]) -> Counter[tuple[str, str]] | None:
+    """How often a rank ran each operator on each shapes; None where shapes were not recorded."""
+    timeline = case.timelines[index]
+    trace, events = timeline.trace, timeline.events
+    rows = case.shared(("operators", index), lambda: timeline.computing_rows(on_device=False, without=()))
+    start = events.start[rows]
+    inside = np.zeros(len(rows), dtype=np.bool_)
+    for span in spans:
+        inside |= (start >= span.start) & (start < span.end)
+    dims = [str(shape.dims) if (shape := trace.shapes.get(row)) else "" for row in rows[inside].tolist()]
+    names = [trace.names[name] for name in events.name[rows[inside]].tolist()]
+    return Counter(zip(names, dims, strict=True)) if trace.shapes else None
 
 
 def _apart(times: Mapping[int, Mapping[int, float]], least: float, one_in: int) -> int | None:
