@@ -39,6 +39,7 @@ def _lines(made: Predicted, width: int) -> Iterable[Text]:
     yield from _section("Recorded", _sentences(_recorded(made), inner))
     yield from _section(_title(made), _table(made))
     yield from _section("What a bucket takes", _sentences(_link(made), inner))
+    yield from _section("Batch", _sentences(_batch(made), inner))
     yield from _section("Assumed", _sentences(made.assumptions, inner))
 
 
@@ -138,11 +139,31 @@ def _row(name: str, one: Prediction, present: float, places: int) -> list[str]:
     ]
 
 
-def _link(made: Predicted) -> Iterable[str]:
-    link = made.link
-    yield f"{link.latency_us:,.0f} us and its bytes at {link.gb_per_s:.3g} GB/s, by {link.source}"
-    yield from link.remarks
+def _batch(made: Predicted) -> Iterable[str]:
     if made.global_batch is not None:
         yield f"the global batch is {made.global_batch:,.0f} samples"
     if made.global_batch_growth != 1:
         yield f"the global batch is {made.global_batch_growth:.3g} times the recorded run's: steps do not compare one to one"
+    yield from _noise(made)
+
+
+def _noise(made: Predicted) -> Iterable[str]:
+    noise = made.noise_scale
+    if noise is None:
+        return
+    high = "no bound" if noise.rank_batches_high is None else f"{noise.rank_batches_high:,.3g}"
+    samples = "" if noise.samples is None else f", {noise.samples:,.0f} samples"
+    yield (
+        f"gradient noise scale: {noise.rank_batches:,.3g} batches of a rank's step{samples} (95 % interval "
+        f"{noise.rank_batches_low or 0:,.3g} to {high} batches)"
+    )
+    if made.global_batch_growth != 1:
+        yield (
+            f"by it the same loss takes {noise.steps_factor:.3g} times the steps, so {noise.samples_factor:.3g} times the samples"
+        )
+
+
+def _link(made: Predicted) -> Iterable[str]:
+    link = made.link
+    yield f"{link.latency_us:,.0f} us and its bytes at {link.gb_per_s:.3g} GB/s, by {link.source}"
+    yield from link.remarks

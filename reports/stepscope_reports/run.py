@@ -16,12 +16,20 @@ class ProfilerCost(msgspec.Struct, frozen=True):
     ratio_ci: tuple[float, float] | None = None
 
 
+class NoiseScale(msgspec.Struct, frozen=True):
+    """In batches of one rank's optimizer step, or why it can't be told."""
+
+    rank_batches: float | None = None
+    problem: str | None = None
+
+
 class Run(msgspec.Struct, frozen=True):
     """The fields that are shown; others are passed over."""
 
     script: str | None = None
     versions: dict[str, str] = {}
     profiler_cost: ProfilerCost | None = None
+    noise_scale: NoiseScale | None = None
 
 
 def run_of(audit: Audit) -> Run | None:
@@ -32,14 +40,25 @@ def run_of(audit: Audit) -> Run | None:
 
 
 def sentences(run: Run) -> list[str]:
-    """What ran, and what recording it cost."""
+    """What ran, its gradient noise scale where that was asked for, and what recording it cost."""
     said = []
     parts = [run.script, f"torch {run.versions['torch']}" if "torch" in run.versions else None]
     if any(parts):
         said.append(", ".join(part for part in parts if part))
+    if run.noise_scale is not None:
+        said.append(_noise(run.noise_scale))
     if run.profiler_cost is not None:
         said.append(_recording(run.profiler_cost))
     return said
+
+
+def _noise(noise: NoiseScale) -> str:
+    if noise.rank_batches is None:
+        return f"no gradient noise scale: {noise.problem}"
+    return (
+        f"gradient noise scale: {noise.rank_batches:,.3g} batches of a rank's step; `stepscope predict --world-size` has what a "
+        "larger global batch brings"
+    )
 
 
 def _recording(cost: ProfilerCost) -> str:

@@ -134,6 +134,7 @@ def test_the_present_cap_stays_where_the_gain_is_no_more_than_noise() -> None:
     assert now_and_then.cap_mb is None
     assert now_and_then.why == "in some of the recorded steps 1 MiB would have gained nothing"
     assert choose([], 100e6).cap_mb is None
+    assert choose([Candidate(25, [9, 3], {0: 5e6, 1: 5e6})], 100e6, present=[9, 3]).cap_mb is None, "no change"
 
 
 def test_nothing_is_recommended_where_no_cap_gains_anything(tmp_path: Path) -> None:
@@ -178,6 +179,19 @@ def test_more_ranks_pay_a_rings_latency_and_bytes(tmp_path: Path) -> None:
     assert made.caps[0].step_ms - made.recorded.step_ms == pytest.approx(6, abs=0.02)
     assert made.global_batch_growth == 2
     assert any("flat ring" in line for line in made.assumptions)
+
+
+def test_a_measured_noise_scale_tells_what_more_ranks_are_worth(tmp_path: Path) -> None:
+    """6 batches of a rank, 2 ranks now, 4 then: 1 + 6/4 over 1 + 6/2 of the steps, each of twice the samples."""
+    made = replace(
+        case(tmp_path, one_bucket),
+        run={"noise_scale": {"steps": 30, "rank_batches": 6.0, "rank_batches_low": 4.0}},
+    )
+    told = asked(made, 100, world_size=4, batch=8).noise_scale
+    assert told is not None
+    assert (told.rank_batches, told.rank_batches_low, told.rank_batches_high) == (6, 4, None)
+    assert (told.steps_factor, told.samples_factor, told.samples) == (2.5 / 4, 1.25, 48)
+    assert asked(case(tmp_path, one_bucket), 100, world_size=4).noise_scale is None
 
 
 def test_another_link_takes_the_place_of_the_recorded_one(tmp_path: Path) -> None:

@@ -36,12 +36,13 @@ class Choice:
     alike_mb: tuple[float, ...] = ()
 
 
-def choose(candidates: Sequence[Candidate], step: float) -> Choice:
+def choose(candidates: Sequence[Candidate], step: float, present: Sequence[int] = ()) -> Choice:
     """The middle one of the caps that can't be told from the best; the present one where the gain is no more than noise.
 
-    A cap too small pays latency, one too large has nothing to hide behind: the middle is far from both. step: ns.
+    A cap too small pays latency, one too large has nothing to hide behind: the middle is far from both. step: ns. present: the
+    buckets as they are, in bytes; a cap that gives them again changes nothing.
     """
-    tied = alike(candidates, step)
+    tied = alike(candidates, step, present)
     if not tied:
         return Choice(None, "no bucket cap is predicted to make the step shorter by 1 % or more")
     chosen = middle(tied)
@@ -54,9 +55,10 @@ def choose(candidates: Sequence[Candidate], step: float) -> Choice:
     return Choice(chosen.cap_mb, _why(caps), caps)
 
 
-def alike(candidates: Sequence[Candidate], step: float) -> list[Candidate]:
+def alike(candidates: Sequence[Candidate], step: float, present: Sequence[int] = ()) -> list[Candidate]:
     """Those that gain more than noise and can't be told from the best, by size; caps with the same buckets count once."""
-    worth = [one for one in _distinct(candidates) if one.gain >= MINIMUM_SHARE * step]
+    other = [one for one in _distinct(candidates) if list(one.bytes) != list(present)]
+    worth = [one for one in other if one.gain >= MINIMUM_SHARE * step]
     best = max(worth, key=lambda one: one.gain, default=None)
     return [] if best is None else [one for one in worth if not _told_apart(best, one, step)]
 

@@ -56,6 +56,12 @@ class Rebucketing:
         self.rounds = case.shared("reduced", lambda: _all_reduced(case))
         self.steps = list(self.rounds)
 
+    @property
+    def present(self) -> list[int]:
+        """The recorded buckets; bytes, in launch order."""
+        example = next(iter(self.rounds.values()))[0]
+        return [op.bytes or 0 for op in example.ops]
+
     def rates(self, time: Timing) -> Steps:
         """By step, how many times as long as a timing says its transfers took."""
         return {

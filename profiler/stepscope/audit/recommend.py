@@ -31,8 +31,12 @@ def _recommend(case: Case) -> result.Recommendation | None:
         return None
     step = unrecorded_step(case) or step_ms * NS_PER_MS
     speed = host_time(case)
-    outcomes, gains = _tried(Rebucketing(case, host_time=speed), link, CAPS_MIB)
-    choice = choose([Candidate(cap, outcomes[cap].bytes, gains[cap]) for cap in outcomes], step)
+    cutting = Rebucketing(case, host_time=speed)
+    if not cutting.rounds:
+        return None
+    outcomes, gains = _tried(cutting, link, CAPS_MIB)
+    candidates = [Candidate(cap, outcomes[cap].bytes, gains[cap]) for cap in outcomes]
+    choice = choose(candidates, step, cutting.present)
     if choice.cap_mb is None:
         return None
     each = list(gains[choice.cap_mb].values())
@@ -88,7 +92,8 @@ def best_cap(case: Case, chosen: Mapping[int, Sequence[Round]], link: Link) -> f
         )
         for cap in CAPS_MIB
     ]
-    tied = alike(candidates, step_ms * NS_PER_MS)
+    present = [op.bytes or 0 for op in example.ops] if example.reduced_within else []
+    tied = alike(candidates, step_ms * NS_PER_MS, present)
     return middle(tied).cap_mb if tied else None
 
 

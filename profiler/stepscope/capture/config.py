@@ -32,6 +32,8 @@ class CaptureConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Tells the ranks of one launcher from those of another node that share the run directory."""
     module: bool = False
     """The script is the name of a module, as with `python -m`."""
+    noise_scale: bool = False
+    """Take the gradients' norms in steps after all else is measured."""
     expects_manual_steps: bool = False
     monitor_every: int | None = None
     """Record no run, but monitor the script: one step of every so many."""

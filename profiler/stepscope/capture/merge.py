@@ -14,6 +14,7 @@ from stepscope import __version__
 from stepscope.capture.config import CaptureConfig
 from stepscope.capture.cost import profiler_cost
 from stepscope.capture.metadata import RUN_FILE, RankMetadata, RankRecord, RunMetadata, write_json
+from stepscope.capture.noise_scale import noise_scale
 
 OTHERS_SECONDS = 30.0
 """How long the writer waits for ranks that share its storage: those of other nodes, or those that no launcher waited for."""
@@ -105,6 +106,7 @@ def _run(command: Command, ranks: Sequence[RankMetadata], exit_codes: Mapping[in
         ddp=source.ddp,
         replaced_bucket_caps_mb=source.replaced_bucket_caps_mb,
         fsdp=source.fsdp,
+        noise_scale=noise_scale(ranks),
         ranks=[
             *(_record(rank, exit_codes.get(rank.rank)) for rank in ranks),
             *(RankRecord(rank=rank, status="failed", exit_code=exit_codes[rank]) for rank in silent),

@@ -88,6 +88,23 @@ class FsdpModule(msgspec.Struct, frozen=True, kw_only=True):
     reshard_after_forward: bool | int | None
 
 
+class NoiseScale(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The batch at which the gradient's noise is as large as the gradient, in batches of one rank's optimizer step.
+
+    tr(S) / |G|^2 of McCandlish et al. 2018; times a rank's samples a step it is a number of samples.
+    """
+
+    steps: int
+    """How many it is averaged over."""
+    rank_batches: float | None = None
+    rank_batches_low: float | None = None
+    """Bootstrap 95 % over the steps."""
+    rank_batches_high: float | None = None
+    """Absent where the steps set no upper bound."""
+    problem: str | None = None
+    """Why it can't be told."""
+
+
 class RankMetadata(msgspec.Struct, frozen=True, kw_only=True):
     """One rank's part of a run."""
 
@@ -125,6 +142,9 @@ class RankMetadata(msgspec.Struct, frozen=True, kw_only=True):
     ddp: list[DdpModule] = []
     replaced_bucket_caps_mb: list[float] = []
     fsdp: list[FsdpModule] = []
+    gradient_norms: list[tuple[float, float]] = []
+    """Squared norms by step, of the rank's own gradient and of the reduced one, where the run was asked for its noise scale."""
+    gradient_norms_problem: str | None = None
     versions: dict[str, str] = {}
     environment: dict[str, str] = {}
 
@@ -185,6 +205,8 @@ class RunMetadata(msgspec.Struct, frozen=True, kw_only=True):
     replaced_bucket_caps_mb: list[float] = []
     """What the script's DDP modules asked for, where the launcher had another cap set: see `stepscope sweep`."""
     fsdp: list[FsdpModule] = []
+    noise_scale: NoiseScale | None = None
+    """Where the run was asked for it."""
     ranks: list[RankRecord]
 
 

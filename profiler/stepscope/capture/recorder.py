@@ -13,6 +13,7 @@ from stepscope.capture import settings
 from stepscope.capture.bucket_cap import BucketCapOverride
 from stepscope.capture.clock import StepClock
 from stepscope.capture.config import TIMED_AFTER, CaptureConfig
+from stepscope.capture.gradient_norms import GradientNorms
 from stepscope.capture.hooks import StepHooks
 from stepscope.capture.metadata import RANK_FILE, Optimizer, RankMetadata, StepTime, write_json
 from stepscope.capture.modules import ModuleWatch
@@ -81,6 +82,7 @@ class Recorder:
         self._hooks = StepHooks(self.optimizer_stepped)
         self._modules = ModuleWatch()
         self._bucket_cap = None if config.bucket_cap_mb is None else BucketCapOverride(config.bucket_cap_mb)
+        self._norms = GradientNorms(self._all_measured) if config.noise_scale else None
         self._guard = TerminationGuard(self.finish)
         self._identity = settings.identity(None)
 
@@ -135,6 +137,8 @@ class Recorder:
             if self._kept is None and self._problem is None:
                 self._problem = self._why_nothing_was_recorded()
             self._remove()
+            if self._norms is not None:
+                self._norms.remove()
             self._write()
             Recorder.running = None
         if self._config.gather and error is None:
@@ -250,6 +254,12 @@ class Recorder:
 
     def _measured(self) -> None:
         self._remove()
+        if self._norms is not None:
+            self._norms.start()
+        else:
+            self._all_measured()
+
+    def _all_measured(self) -> None:
         self._write()
         if self._config.stop:
             raise SystemExit(0)
@@ -321,6 +331,8 @@ class Recorder:
             ddp=self._modules.ddp,
             replaced_bucket_caps_mb=self._bucket_cap.replaced if self._bucket_cap is not None else [],
             fsdp=self._modules.fsdp,
+            gradient_norms=self._norms.samples if self._norms is not None else [],
+            gradient_norms_problem=self._norms.problem if self._norms is not None else None,
             versions=settings.versions(),
             environment=settings.environment(),
         )

@@ -48,7 +48,7 @@ from stepscope.cli.stored import AUDIT_FILE
 from stepscope.errors import InputError
 
 OWN_OPTIONS = (
-    *("out", "warmup", "steps", "with_stack", "stop", "monitor", "gather", "keep_traces"),
+    *("out", "warmup", "steps", "with_stack", "noise_scale", "stop", "monitor", "gather", "keep_traces"),
     "fabric",
     *(*GATE_OPTIONS, "json", "force"),
 )
@@ -136,6 +136,11 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--with-stack", action="store_true", help="record Python stacks too; slows the recorded steps"
     )
+    parser.add_argument(
+        "--noise-scale",
+        action="store_true",
+        help="measure the gradient noise scale too, in 30 steps after the others, for `stepscope predict --world-size`",
+    )
     parser.add_argument("--stop", action="store_true", help="end the script once everything is measured")
     add_monitor_option(parser)
     parser.add_argument(
@@ -165,6 +170,7 @@ def _config(args: argparse.Namespace, run_dir: Path, traces: Path, target: Targe
         warmup=args.warmup,
         steps=args.steps,
         with_stack=args.with_stack,
+        noise_scale=args.noise_scale,
         stop=args.stop,
         monitor_every=args.monitor,
         gather=args.gather,

@@ -76,7 +76,7 @@ class CapPredictor:
 
     def choose(self, caps_mb: Sequence[float]) -> Choice:
         """Which of the caps to take."""
-        return choose(self.candidates(caps_mb), self.step)
+        return choose(self.candidates(caps_mb), self.step, self.cutting.present)
 
     @property
     def step(self) -> float:

@@ -79,6 +79,22 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     zero: int | None = None
 
 
+class NoiseScale(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the run's gradient noise scale says of the global batch under the what-if (McCandlish et al. 2018)."""
+
+    rank_batches: float
+    """The noise scale, in batches of one rank's optimizer step as recorded."""
+    rank_batches_low: float | None = None
+    rank_batches_high: float | None = None
+    """Absent where the run sets no upper bound."""
+    samples: float | None = None
+    """The same in samples, where the batch of a rank is given."""
+    steps_factor: float
+    """How many times the recorded job's steps reach the same loss, by 1 + noise scale / batch."""
+    samples_factor: float
+    """How many times its samples."""
+
+
 class Predicted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All that `stepscope predict` says."""
 
@@ -102,4 +118,6 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Samples an optimizer step under the what-if, where the batch of a rank is given."""
     global_batch_growth: float
     """Against the recorded run."""
+    noise_scale: NoiseScale | None = None
+    """Where the run measured it (`stepscope run --noise-scale`)."""
     assumptions: list[str]

@@ -83,6 +83,7 @@ def predict(case: Case, run: str, question: Question) -> result.Predicted:
         if question.batch
         else None,
         global_batch_growth=growth,
+        noise_scale=_noise_scale(about, growth, question.batch),
         assumptions=[*_assumed(question, about, ranks, predictor), *stage.assumed],
     )
 
@@ -198,6 +199,23 @@ class _Stage:
         """What one bucket has on the link in backward: in stage 2 a reduce-scatter, in stage 3 a gather too."""
         time = self._time
         return (lambda size: time(size) / 2) if self.number == 2 else time
+
+
+def _noise_scale(about: _About, growth: float, batch: float | None) -> result.NoiseScale | None:
+    """Steps to a loss go as 1 + noise scale / batch (McCandlish et al., "An Empirical Model of Large-Batch Training", 2018)."""
+    measured = (about.case.run or {}).get("noise_scale") or {}
+    scale = measured.get("rank_batches")
+    if scale is None:
+        return None
+    factor = (1 + scale / (about.ranks * growth)) / (1 + scale / about.ranks)
+    return result.NoiseScale(
+        rank_batches=scale,
+        rank_batches_low=measured.get("rank_batches_low"),
+        rank_batches_high=measured.get("rank_batches_high"),
+        samples=scale * batch * about.accumulate if batch else None,
+        steps_factor=factor,
+        samples_factor=factor * growth,
+    )
 
 
 def _refuse_sharded(case: Case, question: Question) -> None:

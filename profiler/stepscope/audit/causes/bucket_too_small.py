@@ -52,7 +52,8 @@ def _best_cap(case: Case, link: rebucket.Link) -> float | None:
             saved = list(graph.saved(change).values())
             buckets = rebucket.cut(case, rounds[0], [cap * MIB]).bytes
             candidates.append(Candidate(cap, buckets, {graph.step: sum(saved) / len(saved)}))
-    tied = alike(candidates, (case.step_ms or 0.0) * NS_PER_MS)
+    present = [op.bytes or 0 for op in rounds[0].ops] if rounds else []
+    tied = alike(candidates, (case.step_ms or 0.0) * NS_PER_MS, present)
     return middle(tied).cap_mb if tied else None
 
 
