@@ -127,7 +127,9 @@ def buckets(rows: Sequence[Bucket]) -> list[Text]:
         )
         for row in rows[:MANY_BUCKETS]
     ]
-    return [*table(columns, cells), *_more(len(rows) - MANY_BUCKETS, "bucket")]
+    passes = max(row.passes for row in rows)
+    said = [Text(f"each in {passes} backward passes of a step; times are of one pass")] if passes > 1 else []
+    return [*table(columns, cells), *_more(len(rows) - MANY_BUCKETS, "bucket"), *said]
 
 
 def steps(audit: Audit, width: int) -> list[Text]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from bisect import bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from stepscope.audit import result
 from stepscope.audit.basis import Basis
 from stepscope.audit.overlap import Hidden
 from stepscope.audit.schedule import Ready
 from stepscope.audit.step import MeasuredStep
+from stepscope.intervals import Intervals
 from stepscope.stats import median
-from stepscope.trace.recording import NO_TIME, CollectiveOp
+from stepscope.trace.recording import NO_TIME, CollectiveOp, Phase
 from stepscope.trace.steps import NO_STEP
 from stepscope.units import ns_to_ms
 
@@ -77,7 +81,7 @@ def _maybe_ms(nanoseconds: int | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """One bucket in one step of one rank; times in ns from the start of backward compute."""
+    """One bucket in one step of one rank; origin: the start of its pass's backward compute, in ns."""
 
     op: CollectiveOp
     ready: Ready | None
@@ -86,18 +90,48 @@ class _Seen:
 
 
 def bucket_table(parts: Iterable[tuple[Basis, Sequence[MeasuredStep]]]) -> list[result.Bucket]:
-    """The buckets in launch order, each over all valid steps of all ranks: medians."""
+    """The buckets in launch order, each over all backward passes of all valid steps of all ranks: medians."""
     seen: dict[int, list[_Seen]] = defaultdict(list)
+    passes: dict[int, list[int]] = defaultdict(list)
     for basis, steps in parts:
         for step in steps:
             if step.window.number in basis.invalid:
                 continue
-            for k, (op, ready) in enumerate(step.buckets):
-                seen[k].append(_Seen(op, ready, step.backward_start, basis.hidden_of[op.row]))
-    return [_row(k, seen[k]) for k in sorted(seen)]
+            count: Counter[int] = Counter()
+            for origin, buckets in _passes(basis, step):
+                for k, (op, ready) in enumerate(buckets):
+                    seen[k].append(_Seen(op, ready, origin, basis.hidden_of[op.row]))
+                    count[k] += 1
+            for k, times in count.items():
+                passes[k].append(times)
+    return [_row(k, seen[k], passes[k]) for k in sorted(seen)]
 
 
-def _row(number: int, seen: Sequence[_Seen]) -> result.Bucket:
+def _passes(
+    basis: Basis, step: MeasuredStep
+) -> list[tuple[int, Sequence[tuple[CollectiveOp, Ready | None]]]]:
+    """A step's backward passes that reduced the same buckets, each from its first compute in ns; else all as one."""
+    starts = _pass_starts(
+        basis.unions.phase(step.window.number, Phase.FORWARD),
+        basis.unions.phase(step.window.number, Phase.BACKWARD),
+    )
+    found: dict[int, list[tuple[CollectiveOp, Ready | None]]] = defaultdict(list)
+    for op, ready in step.buckets:
+        found[bisect_right(starts, op.start) - 1].append((op, ready))
+    if len(found) > 1 and len({tuple(op.bytes for op, _ in buckets) for buckets in found.values()}) == 1:
+        return [(starts[max(number, 0)], buckets) for number, buckets in sorted(found.items())]
+    return [(step.backward_start, step.buckets)]
+
+
+def _pass_starts(forward: Intervals, backward: Intervals) -> list[int]:
+    """When each backward pass first computed: forward's compute between two tells them apart."""
+    before = np.searchsorted(forward[:, 0], backward[:, 0])
+    first = np.diff(before, prepend=-1) > 0
+    starts: list[int] = backward[first, 0].tolist()
+    return starts
+
+
+def _row(number: int, seen: Sequence[_Seen], passes: Sequence[int]) -> result.Bucket:
     ready = [s.ready.time - s.origin for s in seen if s.ready]
     parameters = {s.ready.parameters for s in seen if s.ready and s.ready.exact}
     launched = [s.op.launch - s.origin for s in seen if s.op.launch != NO_TIME]
@@ -107,7 +141,8 @@ def _row(number: int, seen: Sequence[_Seen]) -> result.Bucket:
         bucket=number,
         bytes=int(median(sizes)) if sizes else None,
         parameters=parameters.pop() if len(parameters) == 1 else None,
-        steps=len(seen),
+        steps=len(passes),
+        passes=int(median(passes)),
         ready_ms=ns_to_ms(median(ready)) if ready else None,
         launch_ms=ns_to_ms(median(launched)) if launched else None,
         start_ms=ns_to_ms(median([s.op.start - s.origin for s in seen])),

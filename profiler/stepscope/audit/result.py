@@ -212,8 +212,10 @@ class Bucket(_Plain, frozen=True, kw_only=True):
     parameters: int | None = None
     steps: int
     """In how many (rank, step) pairs it was seen."""
+    passes: int = 1
+    """In how many backward passes of a step it was reduced; times and shares are of one pass."""
     ready_ms: float | None = None
-    """From the start of backward compute, as are launch and start."""
+    """From the start of its pass's backward compute, as are launch and start."""
     launch_ms: float | None = None
     start_ms: float
     duration_ms: float

@@ -116,6 +116,9 @@ def buckets(audit: Audit, quoted: Quoted) -> tuple[Table, Table | None]:
         for k in range(len(audit.buckets))
     ]
     columns = ("bucket", "size", "parameters", "ready", "launched", "started", "took", "hidden", "exposed")
+    if any(one.passes > 1 for one in audit.buckets):
+        columns = (*columns, "passes")
+        rows = [(*row, quoted.count("buckets", k, "passes")) for k, row in enumerate(rows)]
     return Table(columns, rows[:MOST_ROWS], max(len(rows) - MOST_ROWS, 0)).cut(_FEW_BUCKETS)
 
 
