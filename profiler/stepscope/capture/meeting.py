@@ -51,10 +51,13 @@ def job_store() -> Store | None:
                 timeout=timedelta(seconds=_CONNECT_SECONDS),
             )
             return _torch.PrefixStore(f"stepscope/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-    if dist.is_available() and dist.is_initialized():
-        with _told():
-            return _torch.PrefixStore("stepscope", _torch.distributed_c10d._get_default_store().clone())
-    return None
+    if not (dist.is_available() and dist.is_initialized()):
+        return None
+    store = _torch.distributed_c10d._get_default_store()
+    if not hasattr(store, "clone"):  # an older torch
+        return None
+    with _told():
+        return _torch.PrefixStore("stepscope", store.clone())
 
 
 class Meeting:

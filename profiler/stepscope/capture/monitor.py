@@ -47,6 +47,8 @@ class Monitor:
 
     running: ClassVar[Monitor | None] = None
     """The one that is installed: a process has one profiler."""
+    made: ClassVar[int] = 0
+    """How many there have been: what one that failed left in the store is not taken for the next one's."""
 
     def __init__(self, every: int, out: Path, writer: Writer | None = None) -> None:
         self._every, self._out = every, out
@@ -69,6 +71,7 @@ class Monitor:
     def install(self) -> None:
         """Begin to count steps."""
         Monitor.running = self
+        Monitor.made += 1
         self._state = _State.WAITING
         self._hooks.install()
         self._others.install()
@@ -169,7 +172,7 @@ class Monitor:
         place = self._place
         assert place is not None
         trace = self._written(place.scratch / f"rank{place.rank}.{step}.json")
-        meeting = Meeting(self._store, f"monitor/{step}", place.rank, place.size)
+        meeting = Meeting(self._store, f"monitor{Monitor.made}/{step}", place.rank, place.size)
         self._round = Round(
             meeting, self._helper, place, step, trace, self._verdict, room=self._kept < MOST_KEPT
         )

@@ -8,7 +8,13 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--accumulate", type=int, default=1)
+parser.add_argument("--monitor-into")
 args = parser.parse_args()
+callbacks = []
+if args.monitor_into:
+    from stepscope.capture.transformers_callback import MonitorCallback
+
+    callbacks.append(MonitorCallback(every=5, out=args.monitor_into))
 
 
 class Tokens(Dataset):
@@ -37,5 +43,6 @@ trainer = Trainer(
         disable_tqdm=True,
     ),
     train_dataset=Tokens(),
+    callbacks=callbacks,
 )
 trainer.train()

@@ -10,7 +10,13 @@ from torch.utils.data import DataLoader, TensorDataset
 parser = argparse.ArgumentParser()
 parser.add_argument("--strategy", default="ddp")
 parser.add_argument("--accumulate", type=int, default=1)
+parser.add_argument("--monitor-into")
 args = parser.parse_args()
+callbacks = []
+if args.monitor_into:
+    from stepscope.capture.lightning_callback import MonitorCallback
+
+    callbacks.append(MonitorCallback(every=5, out=args.monitor_into))
 
 
 class Regressor(lightning.LightningModule):
@@ -35,6 +41,7 @@ trainer = lightning.Trainer(
     max_steps=14,
     accumulate_grad_batches=args.accumulate,
     logger=False,
+    callbacks=callbacks,
     enable_checkpointing=False,
     enable_progress_bar=False,
     enable_model_summary=False,
