@@ -154,10 +154,15 @@ def test_the_order_that_ddp_kept_does_not_make_a_late_parameter_cheap(tmp_path: 
     numels = enumerate([MIB] * 11 + [1000])
     order = [[0, 1, 2, 3, 11], [*range(4, 11)]]
     module = {"in_ready_order": True, "rebuilt": True, "rebuilt_bucket_parameters": order}
-    module["parameters"] = [{"index": k, "numel": numel, "dtype": "float32"} for k, numel in numels]
+    module["parameters"] = [
+        {"index": k, "name": f"layers.{k}", "numel": numel, "dtype": "float32"} for k, numel in numels
+    ]
     untold = case(tmp_path, late_first_bucket)
     told = device_cases.case_of(untold.recordings, {"ddp": [module]})
-    assert late_parameter.detect(told) == late_parameter.detect(untold) != []
+    named, unnamed = one(late_parameter.detect(told)), one(late_parameter.detect(untold))
+    assert named.cost_ms == unnamed.cost_ms
+    late = "bucket 0 waits for layers.11, the last of its gradients to arrive"
+    assert named.evidence == [*unnamed.evidence, late]
 
 
 def test_buckets_that_wait_for_a_busy_link_are_not_held_up_by_a_parameter(tmp_path: Path) -> None:
@@ -291,6 +296,18 @@ def test_an_oversized_last_bucket_costs_what_it_has_over_the_others(tmp_path: Pa
         found.evidence[0]
         == "the last bucket holds 8.0 MiB, the others 2.0 MiB in the median; one parameter is 8.0 MiB of it"
     )
+
+
+def test_the_oversized_parameter_is_named_where_the_run_tells_its_size(tmp_path: Path) -> None:
+    plain = case(tmp_path, large_last)
+    table = {"name": "embedding.weight", "numel": 8 * MIB}
+    for others, said in (
+        ([], "one parameter, embedding.weight,"),
+        ([table | {"name": "head"}], "one parameter"),
+    ):
+        run = {"ddp": [{"in_ready_order": False, "parameters": [table, *others]}]}
+        found = one(oversized_last_bucket.detect(device_cases.case_of(plain.recordings, run)))
+        assert f"; {said} is 8.0 MiB of it" in found.evidence[0]
 
 
 def test_a_small_bucket_may_follow_the_oversized_one(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from stepscope.audit import rebucket
 from stepscope.audit.case import Case, RankStep
+from stepscope.audit.causes import names
 from stepscope.audit.causes.blocked import buckets_held_up, median_size
 from stepscope.audit.causes.finding import Description, milliseconds, priced
 from stepscope.audit.causes.rounds import Round, reducing_rounds
@@ -26,7 +27,7 @@ def detect(case: Case) -> list[Finding]:
     caps = [median_size(example)]
     arrived = rebucket.in_order_of_arrival(case)
     price = case.price(lambda graph: rebucket.remade(arrived, graph, chosen.get(graph.step, []), link, caps))
-    return priced(case, price, _describe(example))
+    return priced(case, price, _describe(case, example))
 
 
 def _held_up(one: RankStep) -> Round | None:
@@ -36,8 +37,11 @@ def _held_up(one: RankStep) -> Round | None:
     return reduced[-1] if buckets_held_up(reduced[-1]) else None
 
 
-def _describe(example: Round) -> Description:
+def _describe(case: Case, example: Round) -> Description:
     held = buckets_held_up(example)
+    blocking = example.ops.index(held[0])
+    name = names.last_of_bucket(case.run, blocking)
+    named = [f"bucket {blocking} waits for {name}, the last of its gradients to arrive"] if name else []
     first, last = held[0], held[-1]
     return Description(
         cause="late-parameter",
@@ -46,6 +50,7 @@ def _describe(example: Round) -> Description:
             f"{len(held)} of {len(example.ops)} buckets were complete and not sent",
             f"they were sent together, within {milliseconds(last.launch - first.launch)}, "
             f"{milliseconds(first.launch - example.start)} into a backward of {milliseconds(example.end - example.start)}",
+            *named,
         ],
         fix=(
             "make the parameter that arrives late the last one again: use or register it at the network's start only, "

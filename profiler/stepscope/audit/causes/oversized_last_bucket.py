@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from stepscope.audit.case import Case, RankStep
+from stepscope.audit.causes import names
 from stepscope.audit.causes.finding import Description, in_step, mebibytes, milliseconds, priced
 from stepscope.audit.causes.framework import FSDP
 from stepscope.audit.causes.rounds import Round, reducing_rounds
@@ -47,7 +48,7 @@ def detect(case: Case) -> list[Finding]:
     examples = [oversized for one in case.rank_steps() if (oversized := _oversized(one))]
     if not examples:
         return []
-    return priced(case, case.price(lambda graph: _evened(case, graph)), _describe(examples[0]))
+    return priced(case, case.price(lambda graph: _evened(case, graph)), _describe(case, examples[0]))
 
 
 def _evened(case: Case, graph: StepGraph) -> Change | None:
@@ -82,14 +83,16 @@ def _largest(round_: Round, place: int) -> int:
     return max(inside, default=0) * round_.element_size
 
 
-def _describe(example: _Oversized) -> Description:
+def _describe(case: Case, example: _Oversized) -> Description:
     op, round_ = example.op, example.round
+    name = names.of_size(case.run, example.parameter // round_.element_size)
+    parameter = f"one parameter, {name}," if name else "one parameter"
     return Description(
         cause="oversized-last-bucket",
         confidence="high: sizes and arrivals were recorded",
         evidence=[
-            f"the last bucket holds {mebibytes(op.bytes or 0)}, the others {mebibytes(example.usual)} in the median; one "
-            f"parameter is {mebibytes(example.parameter)} of it",
+            f"the last bucket holds {mebibytes(op.bytes or 0)}, the others {mebibytes(example.usual)} in the median; "
+            f"{parameter} is {mebibytes(example.parameter)} of it",
             f"it is sent {milliseconds(round_.end - op.launch)} before backward's end and takes "
             f"{milliseconds(op.end - op.start)}",
         ],
