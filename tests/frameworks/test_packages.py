@@ -15,11 +15,16 @@ TWO_LAYERS = (64 * 128 + 128) + (128 * 8 + 8)
 GPT2 = 128 * 64 + 32 * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64
 """Word and position embeddings, two blocks, the last norm; the head is the word embedding."""
 
+USUAL_WAY = "pip install 'stepscope[frameworks]' (minutes, beside an installed torch)"
+HOW = {
+    "deepspeed": "DS_BUILD_OPS=0 pip install --no-build-isolation deepspeed wheel (it has no wheel of its own)"
+}
+
 
 def needs(package: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(
         find_spec(package) is None,
-        reason=f"needs {package}: pip install 'stepscope[frameworks]' (minutes, beside an installed torch)",
+        reason=f"needs {package}: {HOW.get(package, USUAL_WAY)}",
     )
 
 
@@ -51,3 +56,16 @@ def test_lightnings_trainer_steps_where_its_optimizer_does(tmp_path: Path, accum
     assert recorded.others() == {("all_reduce", "metric"), ("barrier", "barrier"), ("broadcast", "other")}
     metrics = [c for c in recorded.audit.collectives if c.role == "metric"]
     assert {c.phase for c in metrics} == {"forward"}
+
+
+@needs("deepspeed")
+def test_deepspeeds_zero_2_reduces_one_bucket_in_backward_and_the_rest_after_it(tmp_path: Path) -> None:
+    """It marks nothing in a trace; the parameters that a step's end updated are gathered as the next step begins."""
+    script = Script(("deepspeed_zero.py", "--stage", "2"), TWO_LAYERS, (4_640, 32_768))
+    recorded = record(script, tmp_path / "run")
+    assert recorded.metadata.recorded_steps == [6, 7, 8]
+    for found in recorded.gradients().values():
+        sent = [(c.kind, c.phase, c.bytes) for c in sorted(found, key=lambda c: c.bytes or 0)]
+        assert sent == [("all_reduce", "backward", 4_640), ("all_reduce", "forward", 32_768)]
+    assert recorded.others() == {("all_gather", "parameter"), ("all_reduce", "metric")}
+    assert recorded.audit.warnings == []

@@ -293,3 +293,28 @@ def test_a_span_whose_launch_was_not_recorded_has_no_phase(tmp_path: Path) -> No
         "other",
         1,
     )
+
+
+def zero_step(*, marked: bool = False) -> TraceBuilder:
+    """ZeRO 2 as DeepSpeed does it: parameters gathered first, a bucket reduced in backward, what is left after it, a norm."""
+    trace = TraceBuilder()
+    trace.step(5, 0, 1000)
+    if marked:
+        trace.annotation("DistributedDataParallel.forward", 50, 10)
+    trace.collective("allgather", launched=10, start=20, duration=20, elements=10_000, thread=MAIN)
+    trace.accumulate_grad(100, 100)
+    trace.collective("allreduce", launched=150, start=160, duration=20, elements=8_000, thread=AUTOGRAD)
+    trace.collective("allreduce", launched=250, start=260, duration=20, elements=2_000, thread=MAIN)
+    trace.collective("allreduce", launched=290, start=300, duration=10, elements=1, thread=MAIN)
+    trace.optimizer(400, 50)
+    return trace
+
+
+def test_zero_without_marks_is_told_by_what_hooks_reduce_and_forward_gathers(tmp_path: Path) -> None:
+    roles = [op.role for op in recorded(zero_step(), tmp_path).collectives]
+    assert roles == ["parameter", "gradient", "gradient", "metric"]
+
+
+def test_under_ddp_the_same_is_no_zero(tmp_path: Path) -> None:
+    roles = [op.role for op in recorded(zero_step(marked=True), tmp_path).collectives]
+    assert roles == ["activation", "gradient", "other", "metric"]

@@ -277,8 +277,10 @@ def _with_roles(
         for k, op in enumerate(ops)
     ]
     reducing = {op.step for op, c in zip(ops, circumstances, strict=True) if roles.is_reducer_traffic(c)}
+    marked = any(host.is_ddp_forward(name) or host.is_fsdp_reduce(name) for name in trace.names)
+    zero = roles.is_zero(circumstances, marked=marked)
     return [
-        replace(op, role=roles.role_of(c, op.step in reducing, gradient_sizes))
+        replace(op, role=roles.role_of(c, op.step in reducing, gradient_sizes, zero=zero))
         for op, c in zip(ops, circumstances, strict=True)
     ]
 

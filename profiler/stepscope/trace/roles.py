@@ -2,11 +2,13 @@
 
 Only gradients count for the headline figure (METRICS: gradient collective). A reduction is gradient traffic when the DDP
 reducer launched it (inside `AccumulateGrad`'s node), when FSDP's post-backward did, or when the script reduced by hand
-after backward something of a gradient's size; anything else is named and reported beside it.
+after backward something of a gradient's size; anything else is named and reported beside it. ZeRO as DeepSpeed does it leaves
+no mark of its own in a trace: `is_zero` tells it by what it sends.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stepscope.trace import collectives
@@ -48,21 +50,24 @@ class Circumstances:
     """Launched outside backward, after the last node of its step's backward and before the step ends."""
 
 
-def role_of(c: Circumstances, reducer_in_step: bool, gradient_sizes: frozenset[int]) -> str:
+def role_of(c: Circumstances, reducer_in_step: bool, gradient_sizes: frozenset[int], *, zero: bool) -> str:
     """The role of one collective.
 
     reducer_in_step: the step has gradient traffic of the reducer's or FSDP's own; then a reduction by hand is none.
     gradient_sizes: element counts of the gradients that backward produced; empty where shapes were not recorded.
+    zero: the job is ZeRO's, see `is_zero`; then gradients left when backward is over are reduced after it.
     """
     if c.kind == "barrier":
         return BARRIER
     if c.phase == Phase.UNKNOWN:
         return OTHER
     if c.kind in collectives.REDUCES:
-        return _reduction(c, reducer_in_step, gradient_sizes)
+        return _reduction(c, reducer_in_step, gradient_sizes, zero=zero)
     if c.kind == "broadcast":
         return _broadcast(c)
-    if c.in_fsdp_gather or (c.kind == "all_gather" and c.phase == Phase.OPTIMIZER):
+    if c.in_fsdp_gather or (
+        c.kind == "all_gather" and (c.phase == Phase.OPTIMIZER or (zero and _is_large(c)))
+    ):
         return PARAMETER
     if c.kind == "all_gather" and _is_count(c):
         return METRIC
@@ -78,10 +83,29 @@ def is_reducer_traffic(c: Circumstances) -> bool:
     return c.in_accumulate_grad or c.in_fsdp_reduce or (c.compiled and c.whole_group)
 
 
-def _reduction(c: Circumstances, reducer_in_step: bool, gradient_sizes: frozenset[int]) -> str:
+def is_zero(circumstances: Sequence[Circumstances], *, marked: bool) -> bool:
+    """Whether hooks or the script reduce large gradients and large parameters are gathered, outside backward too.
+
+    marked: the trace has DDP's or FSDP's own marks, whose hooks and gathers these are.
+    """
+    reduces = any(
+        c.kind in collectives.REDUCES and (c.in_accumulate_grad or c.after_backward) and _is_large(c)
+        for c in circumstances
+    )
+    gathers = any(c.kind == "all_gather" and not c.in_backward_node and _is_large(c) for c in circumstances)
+    return reduces and gathers and not marked
+
+
+def _is_large(c: Circumstances) -> bool:
+    """What a whole group sends that is no metric: gradients or parameters, where it is ZeRO's."""
+    floating = c.dtype is None or c.dtype.floating
+    return c.whole_group and floating and c.elements is not None and c.elements > METRIC_ELEMENTS
+
+
+def _reduction(c: Circumstances, reducer_in_step: bool, gradient_sizes: frozenset[int], *, zero: bool) -> str:
     if c.dtype is not None and not c.dtype.floating:
         return UNUSED_MAP if c.in_backward_node or c.after_backward else METRIC
-    if is_reducer_traffic(c):
+    if is_reducer_traffic(c) or (zero and c.after_backward and _is_large(c)):
         return GRADIENT
     if c.in_backward_node:
         return ACTIVATION

@@ -67,7 +67,7 @@ def _describe(one: RankStep, early: list[Round]) -> Description:
         fix_with={
             FSDP: "model.set_requires_gradient_sync(False) in all micro-batches but the last, if there is memory for gradients "
             "that are not sharded (FSDP1: model.no_sync())",
-            DEEPSPEED: "ZeRO 1, which reduces in the last micro-batch only; 2 and 3 keep gradients sharded and reduce in each",
+            DEEPSPEED: "DeepSpeed's ZeRO 1, which reduces in the last micro-batch only (2 and 3 reduce in each)",
         },
         reference="https://huggingface.co/docs/accelerate/concept_guides/gradient_synchronization",
     )

@@ -63,7 +63,7 @@ def _describe(one: RankStep, ops: Sequence[CollectiveOp]) -> Description:
             "async_op=True and read later); leave dist.barrier() out of the step"
         ),
         fix_with={
-            DEEPSPEED: "one or two small ones a step are the engine's own (the gradients' norm, the overflow check) and stay; of "
+            DEEPSPEED: "one or two small ones a step are DeepSpeed's own (the gradients' norm, the overflow check) and stay; of "
             "the script's, add metrics up on each rank and reduce them once every N steps"
         },
         reference="https://github.com/modelscope/ms-swift/pull/9966",

@@ -63,7 +63,7 @@ def _describe(example: Round, link: rebucket.Link) -> Description:
         fix_with={
             FSDP: "send less: MixedPrecisionPolicy(reduce_dtype=torch.bfloat16), a larger batch per rank, a 2-D mesh that shards "
             "within a node and replicates between nodes; or use a faster link",
-            DEEPSPEED: 'send less: "communication_data_type": "bf16", a larger batch per rank; or use a faster link',
+            DEEPSPEED: 'send less: DeepSpeed\'s "communication_data_type": "bf16", a larger batch per rank; or use a faster link',
         },
         reference="https://discuss.pytorch.org/t/136017",
     )
