@@ -9,6 +9,7 @@ import pytest
 from build_trace import ACCUMULATE_GRAD, AUTOGRAD, MAIN, TraceBuilder
 from stepscope.audit.build import audit
 from stepscope.audit.result import Audit, Step, Thresholds
+from stepscope.audit.wording import Facts, confidence
 from stepscope.trace.classify import classify
 from stepscope.trace.reader import read
 
@@ -215,6 +216,32 @@ def test_one_valid_step_gives_a_verdict_and_says_that_it_has_no_interval(tmp_pat
     verdict = audited(tmp_path, trace).verdict
     assert (verdict.label, verdict.cost_share_ci) == ("comm-bound", None)
     assert "One valid step only" in verdict.explanation
+
+
+@pytest.mark.parametrize(
+    ("label", "steps", "told"),
+    [
+        ("comm-bound", 1, "medium: one valid step only"),
+        ("comm-bound", 2, "medium: two valid steps only"),
+        ("comm-bound", 3, "high"),
+        ("inconclusive", 8, "medium: the interval over the steps holds a threshold"),
+    ],
+)
+def test_few_steps_and_an_interval_across_a_threshold_lower_the_confidence(
+    label: str, steps: int, told: str
+) -> None:
+    facts = Facts(
+        label=label,
+        reason="link",
+        thresholds=Thresholds(),
+        headroom=None,
+        replayed=True,
+        ranks=2,
+        steps=steps,
+        host_bound=False,
+        sharded=False,
+    )
+    assert confidence(facts) == told
 
 
 def test_ranks_are_averaged_within_a_step_and_their_spread_is_told(tmp_path: Path) -> None:

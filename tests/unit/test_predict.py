@@ -134,7 +134,9 @@ def test_the_present_cap_stays_where_the_gain_is_no_more_than_noise() -> None:
     assert now_and_then.cap_mb is None
     assert now_and_then.why == "in some of the recorded steps 1 MiB would have gained nothing"
     assert choose([], 100e6).cap_mb is None
-    assert choose([Candidate(25, [9, 3], {0: 5e6, 1: 5e6})], 100e6, present=[9, 3]).cap_mb is None, "no change"
+    assert choose([Candidate(25, [9, 3], {0: 5e6, 1: 5e6})], 100e6, present=[9, 3]).cap_mb is None, (
+        "no change"
+    )
 
 
 def test_nothing_is_recommended_where_no_cap_gains_anything(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ NOT_WAITED_FOR = "exposed, but not what the step waits for"
 
 _FEW_STEPS = 5
 """With fewer steps a bootstrap interval is hardly more than their range."""
+_FEWEST_STEPS = 3
+"""Of fewer, how much steps differ is hardly known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +121,10 @@ def confidence(facts: Facts) -> str:
     reasons = [doubt.message for doubt in facts.doubts]
     if not facts.replayed:
         reasons.append("a step could not be replayed: the cost of communication is an upper bound")
-    if facts.steps == 1:
-        reasons.append("one valid step only")
+    if facts.steps < _FEWEST_STEPS:
+        reasons.append(f"{'one valid step' if facts.steps == 1 else 'two valid steps'} only")
+    if facts.label == INCONCLUSIVE:
+        reasons.append("the interval over the steps holds a threshold")
     return f"medium: {reasons[0]}" if reasons else "high"
 
 
