@@ -14,7 +14,7 @@ import pytest
 from stepscope.cli.second_opinion import opinion_of
 from stepscope.second_opinion import hta, plugin
 from stepscope.second_opinion.result import Figure, Opinion, SecondOpinion
-from stepscope.trace.discover import find_traces
+from stepscope.trace.discover import find_local_traces
 
 pytest.importorskip("hta", reason="needs stepscope[second-opinion]")
 
@@ -28,7 +28,7 @@ HTA_OVERLAP = {
 @cache
 def asked(folder: Path) -> SecondOpinion:
     """Each folder is asked about once."""
-    return opinion_of(find_traces([str(folder)]))
+    return opinion_of(find_local_traces([str(folder)]))
 
 
 def figures(made: SecondOpinion, peer: str, name: str) -> list[Figure]:

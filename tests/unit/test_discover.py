@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from build_trace import TraceBuilder
 from stepscope.errors import InputError
 from stepscope.trace.discover import find_traces
+from stepscope.trace.files import TraceFile
 
 
 def trace() -> TraceBuilder:
@@ -30,7 +32,7 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-def names(paths: list[Path]) -> list[str]:
+def names(paths: Sequence[TraceFile]) -> list[str]:
     return [path.name for path in paths]
 
 

@@ -19,7 +19,7 @@ from stepscope.errors import InputError
 from stepscope.trace import packed
 from stepscope.trace.classify import classify
 from stepscope.trace.columns import Events, Trace
-from stepscope.trace.discover import find_traces
+from stepscope.trace.discover import find_local_traces, find_traces
 from stepscope.trace.frames import Frames
 from stepscope.trace.packed import MAGIC, pack, unpack
 from stepscope.trace.reader import read
@@ -83,7 +83,7 @@ class TestWhatIsPacked:
 
     @pytest.mark.parametrize("name", REAL)
     def test_gives_the_same_audit_of_real_traces(self, shared: Path, name: str, tmp_path: Path) -> None:
-        of_traces, of_columns = audits(find_traces([str(shared / "traces" / name)]), tmp_path)
+        of_traces, of_columns = audits(find_local_traces([str(shared / "traces" / name)]), tmp_path)
         assert of_columns == of_traces
 
     def test_is_a_fourth_of_the_gzipped_trace_at_most(self, simulated: list[Path]) -> None:
