@@ -69,6 +69,8 @@ def base(environment: Callable[[str], Environment]) -> Environment:
         ("open RUN", "html"),
         ("open --tensorboard RUN", "tensorboard"),
         ("second-opinion RUN", "second-opinion"),
+        ("audit RUN --engine dask://localhost:8786", "dask"),
+        ("audit s3://bucket/run", "remote"),
     ],
 )
 def test_a_command_that_needs_more_says_what_to_install_in_one_line(
@@ -93,6 +95,8 @@ ENOUGH_FOR = {
     "charts": ("stepscope", "audit", *DDP, "-o", "picture.png"),
     "tensorboard": ("python", "-c", "import tensorboard.program, torch_tb_profiler.plugin"),
     "second-opinion": ("stepscope", "second-opinion", *DDP),
+    "dask": ("python", "-c", "import distributed"),
+    "remote": ("python", "-c", "import fsspec"),
 }
 TRIED_WITH_A_PLUGIN = "record"
 

@@ -26,7 +26,8 @@ class Cluster:
             self._dask = import_module("distributed")
         except ImportError as error:
             raise InputError(
-                f"--engine {self._name} needs stepscope[dask], which is not installed; install it, or leave --engine out"
+                f"--engine {self._name} needs stepscope[dask], which is not installed: pip install 'stepscope[dask]', "
+                "or leave --engine out"
             ) from error
         logging.getLogger("distributed").setLevel(
             logging.CRITICAL

@@ -63,7 +63,7 @@ class RemoteFile:
             missing = "" if error.name in (None, "fsspec") else f" {error.name}"
             raise InputError(
                 f"{self.url}: reading {protocol}:// needs stepscope[remote]{missing or _driver(protocol)}, which is not "
-                "installed; install it, or copy the traces here"
+                "installed: pip install 'stepscope[remote]', or copy the traces here"
             ) from error
         except ValueError as error:
             raise InputError(
