@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import types
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -156,6 +157,7 @@ class TestAMonitoredLoop:
         assert figures is not None
         assert figures.verdict == "no communication"
         assert loop.made == 12
+        assert len([*tmp_path.glob("events.out.tfevents.*")]) == (find_spec("tensorboard") is not None)
         assert torch.amp.GradScaler.step is before
         assert Monitor.running is None
 

@@ -174,7 +174,14 @@ class Monitor:
         trace = self._written(place.scratch / f"rank{place.rank}.{step}.json")
         meeting = Meeting(self._store, f"monitor{Monitor.made}/{step}", place.rank, place.size)
         self._round = Round(
-            meeting, self._helper, place, step, trace, self._verdict, room=self._kept < MOST_KEPT
+            meeting,
+            self._helper,
+            place,
+            step,
+            trace,
+            self._verdict,
+            room=self._kept < MOST_KEPT,
+            at_last=self._log.open,
         )
         self._round.start()
 

@@ -50,11 +50,15 @@ class MonitorLog:
         self._failed: set[str] = set()
 
     def open(self) -> None:
-        """What takes time: find and start a writer for TensorBoard, if the script gave none."""
-        if self._writer is None and importlib.util.find_spec("tensorboard") is not None:
+        """What takes time: find and start a writer for TensorBoard, if the script gave none. Calling it again changes nothing."""
+        if self._writer is not None or importlib.util.find_spec("tensorboard") is None:
+            return
+        try:
             from torch.utils.tensorboard import SummaryWriter
 
             self._writer = SummaryWriter(str(self._out))
+        except (ImportError, OSError) as error:
+            self._once(f"nothing is written for TensorBoard: {error}")
 
     def tell(self, entry: Entry) -> None:
         """All that there is to tell of one recorded step."""

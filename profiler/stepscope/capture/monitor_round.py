@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,7 +51,8 @@ class Outcome:
 class Round(threading.Thread):
     """Reduces this rank's trace, meets the other ranks, has rank 0 audit, and keeps or removes the trace.
 
-    trace: a file, or why there is none. previous: the verdict of the round before, on rank 0; another one keeps the traces.
+    trace: a file, or why there is none. previous: the verdict of the round before, on rank 0; another one keeps the traces, if
+    there is room. at_last: what else rank 0 does before the figures are told.
     """
 
     def __init__(
@@ -62,11 +64,13 @@ class Round(threading.Thread):
         trace: Path | str,
         previous: str | None,
         *,
-        room: bool = True,
+        room: bool,
+        at_last: Callable[[], None],
     ) -> None:
         super().__init__(name=f"stepscope-step-{step}", daemon=True)
         self._meeting, self._helper, self._place = meeting, helper, place
         self._trace, self._previous, self._room = trace, previous, room
+        self._at_last = at_last
         self._folder = place.scratch / f"step{step}"
         self._missing: list[str] = []
         self.outcome = Outcome(step)
@@ -84,6 +88,8 @@ class Round(threading.Thread):
             shutil.rmtree(self._folder, ignore_errors=True)
             if isinstance(self._trace, Path):
                 self._trace.unlink(missing_ok=True)
+        if self._place.rank == 0:
+            self._at_last()
 
     def _go(self) -> None:
         self._folder.mkdir()
