@@ -9,6 +9,7 @@ import pytest
 
 from build_trace import TraceBuilder
 from stepscope.audit.build import audit
+from stepscope.replay.contended import slowdown
 from stepscope.replay.contention import Contention, contention
 from stepscope.replay.timeline import Timeline
 from stepscope.trace.classify import classify
@@ -42,6 +43,30 @@ def test_an_operator_is_compared_with_itself_in_the_steps_without_a_transfer(tmp
     assert found is not None
     assert found.by_step(range(5, 13)) == {5: 60e3, 6: 60e3, 7: 60e3, 8: 60e3, 9: 60e3, 10: 0, 11: 0, 12: 0}
     assert found.compared == 1.0
+
+
+def test_those_that_the_scheduler_stopped_are_no_contention_where_as_many_are_alone_too(
+    tmp_path: Path,
+) -> None:
+    """Of every four equal operators one takes twice as long, beside a transfer as without one."""
+    trace = TraceBuilder(backend="gloo")
+    for number in range(16):
+        origin = 1000.0 * number
+        trace.step(number + 5, origin, 1000)
+        trace.cpu_op("aten::mm", origin + 200, 200.0 if number % 4 == 0 else 100.0)
+        if number < 8:
+            trace.gloo("all_reduce", origin + 190, 500, elements=1000, launched=origin + 150)
+    file = trace.write(tmp_path / "rank0.json")
+    found = of(file)
+    assert found is not None
+    assert found.by_step(range(5, 13)) == {5: 75e3, 6: -25e3, 7: -25e3, 8: -25e3} | {
+        9: 75e3,
+        10: -25e3,
+        11: -25e3,
+        12: -25e3,
+    }
+    recording = classify(read(file))
+    assert slowdown([(recording, Timeline(recording.trace))]) == 1.0
 
 
 def test_without_a_slowdown_there_is_no_contention(tmp_path: Path) -> None:

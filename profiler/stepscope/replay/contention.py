@@ -66,8 +66,7 @@ def contention(
     beside = iv.covered_within(iv.union(start, end), events.start[rows], events.end[rows])
     usual = np.full(len(rows), np.nan)
     for kind in _kinds(events.name[rows], lane, step, by_name=recording.device != "cpu"):
-        alone = _usual(kind, took, beside == 0)
-        usual = np.where(np.isnan(usual) & (took < _SAME_SIZE * alone), alone, usual)
+        usual = np.where(np.isnan(usual), _usual(kind, took, beside == 0), usual)
     found = np.flatnonzero((beside > 0) & ~np.isnan(usual))
     if not len(found):
         return None
@@ -136,15 +135,21 @@ def _numbered(kinds: NDArray[Any]) -> Column:
 
 
 def _usual(kind: Column, took: Column, alone: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """For each activity, what its kind takes alone: the median, NaN where too few did or they took unlike times."""
+    """For each activity, what its kind takes alone: NaN where too few did, most took unlike times, or it is of another size.
+
+    The mean, since a few that took much longer, as where the scheduler stopped the thread, are among the others too.
+    """
     count = int(kind.max(initial=-1)) + 1
     own, times = kind[alone], took[alone].astype(np.float64)
     middle = _medians(own, times, count)
     apart = _medians(own, np.abs(times - middle[own]), count)
     enough = np.bincount(own, minlength=count) >= _FEWEST
+    one_size = times < _SAME_SIZE * middle[own]
     with np.errstate(invalid="ignore"):
         known = enough & (apart <= _ALIKE * middle)
-    return np.where(known, middle, np.nan)[kind]
+        sums, counts = (np.bincount(own[one_size], weights, count) for weights in (times[one_size], None))
+        mean = np.where(known, sums / counts, np.nan)
+    return np.where(took < _SAME_SIZE * middle[kind], mean[kind], np.nan)
 
 
 def _medians(group: Column, values: NDArray[np.float64], count: int) -> NDArray[np.float64]:
