@@ -164,7 +164,7 @@ class Monitor:
         if self._session is not None:
             with self._others.ours():
                 self._session.start()
-            self._session.begin_step(steps)
+                self._session.begin_step(steps)
 
     def _finish(self, step: int) -> None:
         """The recorded step is over: its trace goes to a thread, whatever became of it, for the other ranks wait for it."""
