@@ -108,7 +108,7 @@ def test_buckets_that_are_mostly_latency_cost_what_sending_them_together_saves(t
         "a collective takes 0.4 ms whatever it carries, and its median bytes 0.0 ms",
     ]
     assert found.fix.startswith("DistributedDataParallel(..., bucket_cap_mb=0.5)")
-    first_launch, last_launch = 120, 31 * (120 + LAUNCH_US) + 120
+    first_launch, last_launch = 120.0, 31.0 * (120 + LAUNCH_US) + 120
     copied_after = 15 * COPY_US
     last_launch -= 31 * LAUNCH_US * (32 - 2) / 32
     before, after = first_launch + 32 * 400 + 264, last_launch + 400 + 132 + copied_after

@@ -266,7 +266,10 @@ class Merged:
 
 
 def merge(parts: list[Part]) -> Merged:
-    """The pieces of a file as one, which takes their columns from them; events without a category are left out unless no event has one."""
+    """The pieces of a file as one, which takes their columns from them.
+
+    Events without a category are left out unless no event has one.
+    """
     lengths = [len(part.columns[0]) for part in parts]
     columns = _joined_columns(parts)
     comm: dict[int, CommArguments] = {}

@@ -104,7 +104,7 @@ def buckets(audit: Audit, quoted: Quoted) -> tuple[Table, Table | None]:
     """Each bucket's medians; the first rows, and the others apart."""
     times = ("ready_ms", "launch_ms", "start_ms", "duration_ms", "exposed_ms")
     write = quoted.times(("buckets", k, name) for k in range(len(audit.buckets)) for name in times)
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             quoted.count("buckets", k, "bucket"),
             quoted.size("buckets", k, "bytes"),
@@ -115,7 +115,17 @@ def buckets(audit: Audit, quoted: Quoted) -> tuple[Table, Table | None]:
         )
         for k in range(len(audit.buckets))
     ]
-    columns = ("bucket", "size", "parameters", "ready", "launched", "started", "took", "hidden", "exposed")
+    columns: tuple[str, ...] = (
+        "bucket",
+        "size",
+        "parameters",
+        "ready",
+        "launched",
+        "started",
+        "took",
+        "hidden",
+        "exposed",
+    )
     if any(one.passes > 1 for one in audit.buckets):
         columns = (*columns, "passes")
         rows = [(*row, quoted.count("buckets", k, "passes")) for k, row in enumerate(rows)]
