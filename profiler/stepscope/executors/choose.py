@@ -56,6 +56,8 @@ def _address(engine: str) -> str:
 
 def workers_for(files: Sequence[TraceFile]) -> int:
     """As many processes as have enough to do, as there are cores for, and as fit into the memory that is free."""
+    if not all(file.is_file() for file in files):  # opening a pipe would wait for a writer
+        return 1
     try:
         sizes = [text_bytes(file) for file in files]
     except reading_errors():
