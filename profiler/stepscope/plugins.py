@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,8 +13,8 @@ from typing import Any
 from stepscope.errors import InputError, StepscopeError
 
 _OWN = "stepscope"
-_MACHINERY = ("<", str(Path(importlib.__file__).parent), __file__)
-"""How the names of files begin that tell nothing of where a package failed."""
+_MACHINERY = {"importlib", "importlib_metadata"}
+"""Packages whose files tell nothing of where another one failed; the second takes the place of a part of the first."""
 
 
 def installed(group: str) -> dict[str, EntryPoint]:
@@ -71,8 +70,12 @@ def _name(point: EntryPoint) -> str:
     return f"{point.name!r} ({point.group}) of {package}"
 
 
+def _is_machinery(file: str) -> bool:
+    return file.startswith("<") or file == __file__ or not _MACHINERY.isdisjoint(Path(file).parts)
+
+
 def _what(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)
-    places = [frame for frame in frames if not frame.filename.startswith(_MACHINERY)]
+    places = [frame for frame in frames if not _is_machinery(frame.filename)]
     where = f" ({Path(places[-1].filename).name}, line {places[-1].lineno})" if places else ""
     return f"{type(error).__name__}: {error}{where}"

@@ -140,7 +140,10 @@ MISTAKES = {
         "argument --cost-share-threshold: '10' is no share between 0 and 1; write 0.1 for 10 %"
         " (see `stepscope audit --help`)",
     ),
-    "option": (["x", "--jsn", "-"], "unrecognized arguments: --jsn - (see `stepscope audit --help`)"),
+    "option": (
+        ["x", "--jsn", "-"],
+        "unrecognized arguments: --jsn -; did you mean --json? (see `stepscope audit --help`)",
+    ),
     "report": (
         ["x", "--report", "pdf"],
         "no report 'pdf'; there are html, json, markdown, perfetto, png, svg, terminal",

@@ -192,7 +192,7 @@ def test_a_calibration_of_another_network_or_library_is_pointed_out(
     [
         ("run.json", None, "no run.json at {run}; `stepscope run` writes one into its run directory"),
         ("run.json", b"{}", "cannot read {run}/run.json as stepscope.run/1"),
-        ("audit.json", b"{}", "cannot read {run}/audit.json: "),
+        ("audit.json", b"{}", "{run}/audit.json is no audit of stepscope.audit/1"),
         ("audit.json", None, "{run}: no traces in it"),
     ],
 )

@@ -18,7 +18,7 @@ WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; from stepscope.cli.mai
     [
         (["nothere.py"], "no script 'nothere.py', and no workload of that name; workloads: gpt, gpt-faults"),
         (["-m", "nothere"], "no module named 'nothere' here or installed; -m takes what `python -m` takes"),
-        (["--nope", "gpt"], "unrecognized arguments: --nope (see `stepscope run --help`)"),
+        (["--xyzzy", "gpt"], "unrecognized arguments: --xyzzy (see `stepscope run --help`)"),
         (
             ["--warmup", "0", "gpt"],
             "argument --warmup: '0' is no whole number from 1 on (see `stepscope run --help`)",

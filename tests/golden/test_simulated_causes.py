@@ -199,4 +199,4 @@ def test_a_starved_gpu_is_launch_bound_and_no_networks_fault(shared: Path) -> No
     """A 222 ms step with 39 ms of kernels; most of it would go with a host that launches faster."""
     found = findings(recorded(shared / "traces" / "hta_resnet_ddp_a100"))
     assert [one.cause for one in found] == ["launch-bound"]
-    assert found[0].cost_ms == pytest.approx(160, abs=10)
+    assert found[0].cost_ms == pytest.approx(175, abs=8)

@@ -47,6 +47,12 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(packages)
 
 
+@pytest.fixture(params=["importlib.metadata", "importlib_metadata"], autouse=True)
+def finder(request: pytest.FixtureRequest) -> None:
+    """Entry points are the standard library's, or those of the package that takes its place once anything imports it."""
+    pytest.importorskip(request.param)
+
+
 @pytest.mark.parametrize(
     ("report", "why"),
     [

@@ -56,7 +56,8 @@ def study() -> dict[str, Any]:
     return {
         "command": ["python", "-m", "benchmarks.sweep_study"],
         "cpus": 2,
-        "share": 0.4,
+        "share": 0.2,
+        "batch_size": 2,
         "cells": [two, four],
         "scaling": [scaled],
     }
