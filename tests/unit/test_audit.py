@@ -363,3 +363,16 @@ def test_a_missing_rank_and_mixed_runs_are_said(tmp_path: Path) -> None:
 
 def test_the_nodes_name_is_the_one_that_torch_writes() -> None:
     assert ACCUMULATE_GRAD == "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+
+
+def test_backward_passes_that_launch_at_the_same_moment_are_one(tmp_path: Path) -> None:
+    """A damaged trace may have forward's compute between two of backward's, all launched at once."""
+    trace = TraceBuilder()
+    trace.step(5, 0, 2000)
+    trace.backward("MmBackward0", 90, 500)
+    for start, thread in ((200, AUTOGRAD), (300, MAIN), (400, AUTOGRAD)):
+        trace.kernel("gemm", launched=100, start=start, duration=90, thread=thread)
+    trace.accumulate_grad(420, 20)
+    trace.collective("allreduce", launched=450, start=500, duration=300, elements=ELEMENTS)
+    (step,) = audited(tmp_path, trace).ranks[0].steps
+    assert (step.hidden_backward_ms, step.exposed_ms) == (0.0, 0.3)

@@ -138,14 +138,14 @@ def _round_of(starts: NDArray[np.int64], launch: int) -> int:
 
 
 def _starts(one: RankStep) -> NDArray[np.int64]:
-    """When each backward pass launched its first compute: the first after some of forward's."""
+    """When each backward pass launched its first compute: the first after some of forward's. No two launch at one time."""
     work = one.recording.compute
     mine = (work.step == one.number) & np.isin(work.phase, (Phase.FORWARD, Phase.BACKWARD))
     order = np.argsort(work.launch[mine], kind="stable")
     launch, phase = work.launch[mine][order], work.phase[mine][order]
     backward = phase == Phase.BACKWARD
     begins = backward & np.concatenate(([True], ~backward[:-1])) if len(backward) else backward
-    starts: NDArray[np.int64] = launch[begins]
+    starts: NDArray[np.int64] = np.unique(launch[begins])
     return starts
 
 
