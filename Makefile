@@ -17,9 +17,8 @@ demo: $(VENV)/.ready-record  ## record a small GPT on two CPU ranks and print th
 	@$(BIN)/stepscope run --nproc-per-node 2 --steps 8 --out $(OUT) --force gpt
 
 test: $(VENV)/.ready-dev  ## run the tests (ARGS="-k name" and the like are handed to pytest)
-	@# Those that launch processes of their own one after the other: some of them measure.
-	$(BIN)/pytest -m 'not slow' --numprocesses auto --dist loadfile $(ARGS) || [ $$? = $(NONE_SELECTED) ]
-	$(BIN)/pytest -m slow $(ARGS) || [ $$? = $(NONE_SELECTED) ]
+	$(BIN)/pytest -m 'not measures' --numprocesses auto --dist loadfile $(ARGS) || [ $$? = $(NONE_SELECTED) ]
+	$(BIN)/pytest -m measures $(ARGS) || [ $$? = $(NONE_SELECTED) ]
 
 check: $(VENV)/.ready-dev  ## lint, formatting, types and the import contract
 	$(BIN)/ruff check

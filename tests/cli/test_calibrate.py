@@ -101,6 +101,7 @@ def test_an_existing_file_is_refused_before_anything_is_measured(
 
 
 @pytest.mark.slow
+@pytest.mark.measures
 def test_without_a_fabric_two_ranks_measure_loopback_and_the_file_can_be_read_here(tmp_path: Path) -> None:
     done = calibrate(tmp_path, *SHORT, "--nproc-per-node", "2", "--collectives", "all_reduce,broadcast")
     assert (done.returncode, done.stderr) == (0, "")
@@ -121,6 +122,7 @@ def test_without_a_fabric_two_ranks_measure_loopback_and_the_file_can_be_read_he
 
 
 @pytest.mark.slow
+@pytest.mark.measures
 @needs_namespaces
 def test_on_a_fabric_of_two_nodes_json_alone_is_on_standard_output(tmp_path: Path) -> None:
     shape = ("--fabric", "1gbit,200mbit", "--nnodes", "2", "--nproc-per-node", "2")
@@ -149,6 +151,7 @@ def test_on_a_fabric_of_two_nodes_json_alone_is_on_standard_output(tmp_path: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.measures
 @needs_namespaces
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_ranks_and_leaves_no_namespace(number: signal.Signals, tmp_path: Path) -> None:
@@ -163,6 +166,7 @@ def test_a_signal_ends_the_ranks_and_leaves_no_namespace(number: signal.Signals,
 
 
 @pytest.mark.slow
+@pytest.mark.measures
 @needs_namespaces
 def test_killed_it_leaves_no_namespace_and_the_next_start_works_at_its_rate(tmp_path: Path) -> None:
     process = start(tmp_path)

@@ -229,6 +229,7 @@ def test_it_imports_neither_torch_nor_numpy(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.measures
 def test_a_real_calibration_beside_a_real_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Two gloo ranks, calibrated and then recorded; without its audit.json the run is audited again, to the same figures."""
     command = (sys.executable, "-m", "stepscope")

@@ -112,6 +112,7 @@ def test_buffers_and_zero_1_broadcast_in_every_step(seen: Seen) -> None:
     assert seen["zero-1"]["collectives"]["broadcast"] - clean >= STEPS * PARAMETERS
 
 
+@pytest.mark.measures
 @pytest.mark.slow
 def test_a_busy_wait_of_200_ms_and_what_comes_with_it_are_named_by_the_audit(tmp_path: Path) -> None:
     """Rank, phase and size within a tenth; the other fault's cause stands beside it."""
@@ -129,6 +130,7 @@ def test_a_busy_wait_of_200_ms_and_what_comes_with_it_are_named_by_the_audit(tmp
     assert "zero1-parameter-broadcast" in {finding["cause"] for finding in findings}
 
 
+@pytest.mark.measures
 @pytest.mark.slow
 @pytest.mark.parametrize("phase", ["forward", "backward"])
 def test_one_of_four_ranks_that_loses_200_ms_is_named_with_phase_and_size(phase: str, tmp_path: Path) -> None:

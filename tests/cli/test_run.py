@@ -307,6 +307,7 @@ def test_ctrl_c_stops_the_ranks_and_audits_what_is_there(tmp_path: Path) -> None
     assert load_run(tmp_path).recorded_steps == [6, 7, 8]
 
 
+@pytest.mark.measures
 def test_stop_ends_a_long_training_on_all_ranks_once_everything_is_measured(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     schedule = ("--warmup", "4", "--steps", "2", "--stop", "--json", tmp_path / "a.json")
