@@ -116,6 +116,7 @@ def test_a_script_under_plain_torchrun_trains_to_the_same_bits_with_a_monitor_as
         (["--monitor", "3"], "argument --monitor: '3' is no number of steps; at least 4 are needed"),
         (["--monitor", "9", "--gather"], "--gather does not go with --monitor, which makes no recording"),
         (["--monitor", "9", "--steps", "5"], "--steps does not go with --monitor, which makes no recording"),
+        (["--monitor", "9", "--noise-scale"], "--noise-scale does not go with --monitor"),
         (["--monitor", "9", "--fail-on", "comm-bound"], "--fail-on does not go with --monitor"),
     ],
 )

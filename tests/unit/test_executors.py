@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -240,6 +241,12 @@ class TestAnEngine:
     def test_that_does_not_answer_is_said_in_one_line(self) -> None:
         with pytest.raises(InputError, match=r"no dask scheduler answers at 127\.0\.0\.1:9 within 0\.5 s"):
             Cluster("127.0.0.1:9", timeout_s=0.5)
+
+    def test_that_listens_and_says_nothing_is_no_scheduler(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as mute:
+            address = f"127.0.0.1:{mute.getsockname()[1]}"
+            with pytest.raises(InputError, match=rf"no dask scheduler answers at {address} within 0\.5 s"):
+                Cluster(address, timeout_s=0.5)
 
     def test_without_its_package_says_which_extra_to_install(
         self, traces: list[TraceFile], monkeypatch: pytest.MonkeyPatch

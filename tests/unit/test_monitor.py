@@ -139,7 +139,7 @@ class TestItsCost:
         cost.taken()
         assert cost.taken() is None
         assert (cost.known, cost.lost_ms, cost.quiet_ms) == (1, 20.0, 200.0)
-        assert cost.in_words() == "that took 20 ms each, 10.00% of the time"
+        assert cost.in_words() == "that took 20 ms each, 10.00 % of the time"
         assert MonitorCost().in_words() == "too few steps lie between them to say what that took"
 
 

@@ -39,7 +39,8 @@ def test_the_estimate_is_the_ratio_that_all_samples_gradients_have() -> None:
 
 
 def test_alike_gradients_have_no_noise_and_noise_alone_has_no_scale() -> None:
-    assert estimated([2.0, 2.0], [2.0, 2.0], 2).rank_batches == 0
+    assert estimated([2.0] * 10, [2.0] * 10, 2).rank_batches == 0
+    assert estimated([2.0] * 9, [2.0] * 9, 2).rank_batches is None
     lost = estimated([2.0, 2.0, 2.0], [0.8, 0.9, 1.0], 2)
     assert lost.rank_batches is None
     assert lost.problem is not None
@@ -66,9 +67,11 @@ def rank(number: int, norms: list[tuple[float, float]], problem: str | None = No
 
 def test_steps_are_paired_over_ranks_and_those_of_infinities_left_out() -> None:
     """Of a GradScaler that scales too much the first step is infinite."""
-    first = [(float("inf"), float("inf")), (3.0, 2.0), (5.0, 4.0), (9.0, 9.0)]
-    second = [(float("inf"), float("inf")), (5.0, 2.0), (7.0, 4.0)]
-    assert noise_scale([rank(0, first), rank(1, second)]) == estimated([4.0, 6.0], [2.0, 4.0], 2)
+    first = [(float("inf"), float("inf")), *[(3.0, 2.0), (5.0, 4.0)] * 5, (9.0, 9.0)]
+    second = [(float("inf"), float("inf")), *[(5.0, 2.0), (7.0, 4.0)] * 5]
+    expected = estimated([4.0, 6.0] * 5, [2.0, 4.0] * 5, 2)
+    assert expected.rank_batches is not None
+    assert noise_scale([rank(0, first), rank(1, second)]) == expected
 
 
 def test_a_run_that_was_not_asked_has_none_and_one_that_cannot_tell_says_why() -> None:

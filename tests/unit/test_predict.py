@@ -207,9 +207,7 @@ def test_another_link_takes_the_place_of_the_recorded_one(tmp_path: Path) -> Non
 def test_buckets_of_one_size_tell_no_latency_and_the_answer_says_so(tmp_path: Path) -> None:
     made = asked(case(tmp_path, two_buckets, latency=500), 1)
     assert made.link.latency_us == 0
-    assert made.link.remarks == [
-        "buckets are too much alike in size to tell latency from bandwidth: none is assumed"
-    ]
+    assert made.link.remarks == ["the transfers do not tell latency from bandwidth: no latency is assumed"]
 
 
 def test_a_micro_batch_more_takes_a_forward_and_a_backward(tmp_path: Path) -> None:

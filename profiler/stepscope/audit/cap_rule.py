@@ -87,4 +87,5 @@ def _why(caps: Sequence[float]) -> str:
     if len(caps) == 1:
         return "no other cap comes within 1 % of that step"
     listed = f"{', '.join(f'{cap:g}' for cap in caps[:-1])} and {caps[-1]:g} MiB"
-    return f"{listed} can't be told apart, and this is the middle of them"
+    which = "larger" if len(caps) == 2 else "middle"
+    return f"{listed} can't be told apart, and this is the {which} of them"

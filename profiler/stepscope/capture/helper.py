@@ -99,11 +99,11 @@ class Helper:
 
     def end(self) -> None:
         """End the process, whatever it is doing."""
-        if self._process is not None:
-            self._process.kill()
-            with suppress(OSError):
-                self._process.communicate()
-            self._process = None
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            with suppress(OSError, ValueError):  # the thread that it ended under may have closed the pipes
+                process.communicate()
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:

@@ -62,4 +62,4 @@ class MonitorCost:
         """What it has cost so far, for the end of a line."""
         if not self.known:
             return "too few steps lie between them to say what that took"
-        return f"that took {self.lost_ms / self.known:.0f} ms each, {self.lost_ms / self.quiet_ms:.2%} of the time"
+        return f"that took {self.lost_ms / self.known:.0f} ms each, {self.lost_ms / self.quiet_ms * 100:.2f} % of the time"

@@ -14,6 +14,8 @@ from stepscope.capture.metadata import NoiseScale, RankMetadata
 
 _RESAMPLES = 2_000
 _SEED = 20_26
+_FEWEST = 10
+"""Steps: an interval that is drawn from fewer holds the truth far less often than it says."""
 
 
 def noise_scale(ranks: Sequence[RankMetadata]) -> NoiseScale | None:
@@ -38,7 +40,7 @@ def estimated(own: Sequence[float], reduced: Sequence[float], ranks: int) -> Noi
     small, large = np.asarray(own), np.asarray(reduced)
     signal = (ranks * large - small) / (ranks - 1)
     noise = (small - large) / (1 - 1 / ranks)
-    if len(signal) < 2 or signal.mean() <= 0:
+    if len(signal) < _FEWEST or signal.mean() <= 0:
         few = f"{len(signal)} steps do not tell the gradient from its noise; let the script make more after the recorded ones"
         return NoiseScale(steps=len(signal), problem=few)
     picks = np.random.default_rng(_SEED).integers(0, len(signal), size=(_RESAMPLES, len(signal)))

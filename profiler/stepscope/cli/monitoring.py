@@ -13,7 +13,7 @@ from stepscope.cli.gate import GATE_OPTIONS
 from stepscope.cli.launching import say
 from stepscope.errors import InputError
 
-_OF_A_RECORDING = ("warmup", "steps", "with_stack", "stop", "gather", "json", *GATE_OPTIONS)
+_OF_A_RECORDING = ("warmup", "steps", "with_stack", "stop", "gather", "noise_scale", "json", *GATE_OPTIONS)
 """Options that say something of the one recording, which a monitor does not make."""
 
 

@@ -10,6 +10,7 @@ from stepscope.cli.progress import Progress, progress_bar
 from stepscope.cli.sweep_runs import Stopped
 from stepscope.sweep.plan import Plan, Slot, but_for_cap, pending, runs_of, stages
 from stepscope.sweep.results import FAILED, MEASURED, NO_DDP, ResultsFile, RunResult
+from stepscope.units import plural
 
 Measure = Callable[[Slot, dict[str, str]], RunResult]
 """Makes the run of a slot with the candidate's knobs; raises Stopped where a signal ended it."""
@@ -72,7 +73,7 @@ class Runs:
         slots, later = self._pending()
         halving = f", {planned} by successive halving" if self._plan.halving else ""
         done = f"; {len(self._results)} are there" if self._results else ""
-        runs = f"{count} candidates x {repeat} rounds = {count * repeat} runs{halving}"
+        runs = f"{plural(count, 'candidate')} x {plural(repeat, 'round')} = {count * repeat} runs{halving}"
         say(f"{runs}, in random order (seed {self._plan.seed}){done}")
         left = self._time_left(len(slots) + later)
         if slots:

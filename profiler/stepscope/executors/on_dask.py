@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
+from threading import Thread
 from typing import Any
 
 from stepscope.errors import InputError
@@ -15,6 +16,8 @@ from stepscope.trace.recording import Recording
 
 _TIMEOUT_S = 10
 """For the scheduler to answer."""
+_GRACE_S = 2
+"""For dask to say so itself."""
 
 
 class Cluster:
@@ -32,18 +35,30 @@ class Cluster:
         logging.getLogger("distributed").setLevel(
             logging.CRITICAL
         )  # it would tell a refused connection at length
-        try:
-            self._client = self._dask.Client(f"tcp://{address}", timeout=timeout_s, set_as_default=False)
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"no dask scheduler answers at {address} within {timeout_s:g} s; start one with `dask scheduler`, or leave "
-                "--engine out"
-            ) from error
+        self._client = self._connected(address, timeout_s)
         if not self._client.scheduler_info()["workers"]:
             self.close()
             raise InputError(
                 f"the dask scheduler at {address} has no workers; start some with `dask worker {address}`"
             )
+
+    def _connected(self, address: str, timeout_s: float) -> Any:
+        """A client; in a thread, since dask waits without end for a handshake from what is no scheduler."""
+        found: list[Any] = []
+
+        def connect() -> None:
+            with suppress(OSError, ValueError):
+                found.append(self._dask.Client(f"tcp://{address}", timeout=timeout_s, set_as_default=False))
+
+        connecting = Thread(target=connect, name="stepscope-dask", daemon=True)
+        connecting.start()
+        connecting.join(timeout_s + _GRACE_S)
+        if not found:
+            raise InputError(
+                f"no dask scheduler answers at {address} within {timeout_s:g} s; start one with `dask scheduler`, or leave "
+                "--engine out"
+            )
+        return found[0]
 
     def recordings(self, files: Sequence[TraceFile], *, whole: bool) -> Iterator[Recording | InputError]:
         """See `Executor`. The workers read the files themselves, by the same paths."""

@@ -52,9 +52,7 @@ def timing_of(case: Case, recorded: int, ranks: int, wanted: Wanted) -> Timed:
         raise InputError("no gradient transfer's time and size are in the recording; give --bw and --latency")
     latency, per_byte = _among(own, recorded, ranks)
     remarks = (
-        []
-        if own.latency
-        else ["buckets are too much alike in size to tell latency from bandwidth: none is assumed"]
+        [] if own.latency else ["the transfers do not tell latency from bandwidth: no latency is assumed"]
     )
     if wanted.latency_us is not None:
         latency, remarks = hops(ranks) * wanted.latency_us * 1e3, []
