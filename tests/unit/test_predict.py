@@ -177,6 +177,8 @@ def test_one_step_does_not_tell_a_gain_from_noise(tmp_path: Path) -> None:
 def test_more_ranks_pay_a_rings_latency_and_bytes(tmp_path: Path) -> None:
     """Four ranks instead of two: 1.5 times the bytes on each link; 12 ms become 18, and the global batch doubles."""
     made = asked(case(tmp_path, one_bucket), 100, world_size=4)
+    for cap in made.caps:
+        assert cap.gain_ms == pytest.approx(made.present.step_ms - cap.step_ms)
     assert made.present.step_ms - made.recorded.step_ms == pytest.approx(6, abs=0.01)
     assert made.caps[0].step_ms - made.recorded.step_ms == pytest.approx(6, abs=0.02)
     assert made.global_batch_growth == 2

@@ -114,9 +114,9 @@ class CapPredictor:
         return self._prediction(cap_mb, Outcome(bucket_bytes, self._now, None))
 
     def _prediction(self, cap: float, outcome: Outcome) -> Prediction:
-        change = _median_of_differences(self._was, outcome.steps)
         gains = list(outcome.gains(self._now).values())
-        interval = bootstrap_interval(gains)
+        gain, interval = median(gains), bootstrap_interval(gains)
+        change = self._step - self.step + gain
         exposed = max(0.0, self.exposed - change)
         return Prediction(
             bucket_cap_mb=cap,
@@ -124,7 +124,7 @@ class CapPredictor:
             step_ms=(self._step - change) / NS_PER_MS,
             exposed_ms=exposed / NS_PER_MS,
             floor_ms=None if outcome.floor is None else min(outcome.floor, exposed) / NS_PER_MS,
-            gain_ms=median(gains) / NS_PER_MS,
+            gain_ms=gain / NS_PER_MS,
             gain_ms_ci=(interval[0] / NS_PER_MS, interval[1] / NS_PER_MS) if interval else None,
         )
 
