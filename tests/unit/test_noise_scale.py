@@ -86,7 +86,7 @@ def test_a_real_run_takes_the_norms_that_the_script_works_out_and_trains_as_with
     """Two micro-batches, the first under no_sync; clipping, which would change what an optimizer sees, comes later."""
     script = SCRIPTS / "noisy_gradients.py"
     arguments = ("--nproc-per-node", "2", "--noise-scale", "--warmup", "2", "--steps", "1", "--out")
-    ended = run(*arguments, tmp_path / "run", script, "40", tmp_path)
+    ended = run(*arguments, tmp_path / "run", script, "80", tmp_path)
     assert ended.code == 0, ended.stderr
     told = [json.loads((tmp_path / f"true{k}.json").read_text("utf-8")) for k in (0, 1)]
     assert all(one["trained_alike"] for one in told)

@@ -15,10 +15,12 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 NORM_STEPS = 30
 """Steps that are looked at: the noise scale is a ratio of two averages, and settles slowly."""
+_MOST_STEPS = 2 * NORM_STEPS
+"""Of optimizers: another model's may step in every turn too, and a script may never reduce all gradients at once."""
 
 
 class GradientNorms:
-    """Takes the squared norms of DDP's gradients before and after their reduction, for `NORM_STEPS` optimizer steps.
+    """Takes the squared norms of DDP's gradients before and after their reduction, in `NORM_STEPS` optimizer steps.
 
     It only reads: hooks on the parameters run before DDP's own, a callback at the end of backward runs after it, and the script's
     communication hook, clipping and unscaling come later or are left alone. `on_done` is called once it has seen enough.
@@ -88,7 +90,7 @@ class GradientNorms:
     def _stepped(self, *_: Any) -> None:
         self._reduced_since_step = False
         self._steps += 1
-        if self._steps == NORM_STEPS:
+        if len(self._taken) == NORM_STEPS or self._steps == _MOST_STEPS:
             self.remove()
             self._on_done()
 
