@@ -321,36 +321,6 @@ def test_stop_ends_a_long_training_on_all_ranks_once_everything_is_measured(tmp_
     assert metadata.recorded_steps == [4, 5]
 
 
-def test_nodes_that_share_a_directory_give_one_run(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    nodes = (
-        "--nnodes",
-        "2",
-        "--nproc-per-node",
-        "1",
-        "--master-addr",
-        "127.0.0.1",
-        "--master-port",
-        str(port),
-    )
-    started = [Started("--out", tmp_path, *nodes, "--node-rank", str(node), "ddp.py") for node in range(2)]
-    first, second = (node.finish() for node in started)
-    assert (first.code, second.code) == (0, 0), first.stderr + second.stderr
-    assert second.last_error_line == f"stepscope: the node of rank 0 writes the results into {tmp_path}"
-    assert [(rank.rank, rank.recorded_steps) for rank in load_run(tmp_path).ranks] == [
-        (0, [6, 7, 8]),
-        (1, [6, 7, 8]),
-    ]
-    assert sorted(path.name.split(".")[0] for path in tmp_path.iterdir()) == [
-        "audit",
-        "rank0",
-        "rank1",
-        "run",
-    ]
-
-
 def test_a_port_in_use_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
