@@ -14,6 +14,7 @@ import argparse
 import gzip
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -123,6 +124,7 @@ def _made(folder: Path, make: Callable[[Path], None]) -> Path:
     """The folder, filled if it is not there yet; a half-filled one is never taken for a full one."""
     if not folder.exists():
         draft = folder.with_name(f"{folder.name}.part")
+        shutil.rmtree(draft, ignore_errors=True)  # of a call that was broken off
         draft.mkdir(parents=True)
         print(f"making {folder} ...", file=sys.stderr)
         make(draft)
