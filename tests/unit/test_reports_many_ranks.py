@@ -10,21 +10,8 @@ import msgspec
 
 import sample_audits
 from stepscope.audit.result import Audit
-from stepscope_reports import html, terminal
-
-
-def rendered(audit: Audit) -> str:
-    stream = io.StringIO()
-    terminal.render(audit, stream)
-    return stream.getvalue()
-
-
-def section(text: str, title: str) -> list[str]:
-    """The lines below a title, up to the next blank line."""
-    lines = text.splitlines()
-    start = next(index for index, line in enumerate(lines) if line.startswith(title)) + 1
-    end = next((index for index in range(start, len(lines)) if not lines[index]), len(lines))
-    return lines[start:end]
+from stepscope_reports import html
+from terminal_text import rendered, section
 
 
 def many_ranks(count: int, late: int) -> Audit:

@@ -12,6 +12,7 @@ from rich.cells import cell_len
 import sample_audits
 from stepscope.audit.result import Audit, Step, Warning, Waterfall
 from stepscope_reports import terminal
+from terminal_text import rendered, section
 
 COMM_BOUND = """\
 comm-bound (serialised): communication costs 15.0 % of the step (95 % interval
@@ -83,20 +84,6 @@ Measured
   rank  steps  comm ms  compute ms  exposed ms  file, all of it
    n/a   none    0.000       0.111       0.000  minitoy.json.gz
 """
-
-
-def rendered(audit: Audit) -> str:
-    stream = io.StringIO()
-    terminal.render(audit, stream)
-    return stream.getvalue()
-
-
-def section(text: str, title: str) -> list[str]:
-    """The lines below a title, up to the next blank line."""
-    lines = text.splitlines()
-    start = next(index for index, line in enumerate(lines) if line.startswith(title)) + 1
-    end = next((index for index in range(start, len(lines)) if not lines[index]), len(lines))
-    return lines[start:end]
 
 
 def every_step(audit: Audit, change: Callable[[Step], Step]) -> Audit:
