@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stepscope.audit.cap_rule import Candidate, Choice, choose
 from stepscope.audit.case import Case
-from stepscope.audit.outcome import Outcome, Rebucketing, Steps, host_time, unrecorded_step
+from stepscope.audit.outcome import Outcome, Rebucketing, host_time, unrecorded_step
 from stepscope.audit.rebucket import Timing, link_of
 from stepscope.errors import InputError
 from stepscope.predict.case import read_case
@@ -62,13 +62,14 @@ class CapPredictor:
         self.cutting = Rebucketing(case, host_time=host_time(case))
         as_recorded = self.cutting.as_they_are(own_time, own_rates)
         self.measured = unrecorded_step(case) or self.recorded
-        self._step = self.measured + added
         self.exposed = exposed_ns(case, plain.steps)
         self._time = time or own_time
         self._rates = own_rates if own else dict.fromkeys(own_rates, 1.0)
-        self._was = as_recorded
         self._cut: dict[float, Outcome | None] = {}
         self._now = as_recorded if time is None else self.cutting.as_they_are(self._time, self._rates)
+        self._longer = median([now - as_recorded[number] for number, now in self._now.items()])
+        self.step = self.measured + added + self._longer
+        """In the recorded buckets under the same what-if; ns."""
 
     def predict(self, caps_mb: Sequence[float]) -> list[Prediction]:
         """One prediction a cap, in the order given."""
@@ -77,11 +78,6 @@ class CapPredictor:
     def choose(self, caps_mb: Sequence[float]) -> Choice:
         """Which of the caps to take."""
         return choose(self.candidates(caps_mb), self.step, self.cutting.present)
-
-    @property
-    def step(self) -> float:
-        """In the recorded buckets under the same what-if; ns."""
-        return self._step - _median_of_differences(self._was, self._now)
 
     def candidates(self, caps_mb: Sequence[float]) -> list[Candidate]:
         """What each cap gains on the recorded buckets."""
@@ -116,21 +112,16 @@ class CapPredictor:
     def _prediction(self, cap: float, outcome: Outcome) -> Prediction:
         gains = list(outcome.gains(self._now).values())
         gain, interval = median(gains), bootstrap_interval(gains)
-        change = self._step - self.step + gain
-        exposed = max(0.0, self.exposed - change)
+        exposed = max(0.0, self.exposed + self._longer - gain)
         return Prediction(
             bucket_cap_mb=cap,
             bucket_bytes=outcome.bytes,
-            step_ms=(self._step - change) / NS_PER_MS,
+            step_ms=(self.step - gain) / NS_PER_MS,
             exposed_ms=exposed / NS_PER_MS,
             floor_ms=None if outcome.floor is None else min(outcome.floor, exposed) / NS_PER_MS,
             gain_ms=gain / NS_PER_MS,
             gain_ms_ci=(interval[0] / NS_PER_MS, interval[1] / NS_PER_MS) if interval else None,
         )
-
-
-def _median_of_differences(before: Steps, after: Steps) -> float:
-    return median([before[number] - taken for number, taken in after.items()])
 
 
 def exposed_ns(case: Case, steps: Sequence[int]) -> float:
