@@ -35,7 +35,7 @@ from stepscope.cli.stored import AUDIT_FILE
 from stepscope.errors import InputError
 from stepscope.executors.choose import LOCAL
 from stepscope.executors.ranks import read_ranks
-from stepscope.trace.discover import find_traces
+from stepscope.trace.discover import Found, look_for_traces
 from stepscope.trace.files import TraceFile, located, reading_errors, reason
 
 RUN_FILE = "run.json"
@@ -86,11 +86,11 @@ def execute(args: argparse.Namespace) -> int:
     gate = Gate.of(args)
     kept = _audit_file(args.paths, force=args.force)
     refuse_existing((args.output, args.json, kept), force=args.force)
-    files = find_traces(args.paths)
-    refuse_same((args.output, args.json, kept, *(file for file in files if isinstance(file, Path))))
+    found = look_for_traces(args.paths)
+    refuse_same((args.output, args.json, kept, *(file for file in found.traces if isinstance(file, Path))))
     thresholds = Thresholds(cost_share=args.cost_share_threshold, comm_share=args.comm_share_threshold)
     with progress_bar("auditing") as progress:
-        made = _audit_files(files, thresholds, progress, _run_description(args.paths), args.engine)
+        made = _audit_files(found, thresholds, progress, _run_description(args.paths), args.engine)
     deliver(made, report, output=args.output, json=args.json, kept=kept)
     if isinstance(folder := _run_folder(args.paths), Path) and report.name == FOR_PEOPLE:
         suggest_page(folder)
@@ -103,23 +103,22 @@ def audit_paths(
 ) -> Audit:
     """Audit all traces that the paths name, together; with run.json if the only path is a run directory.
 
-    Of several files, one that is no trace is left out with a warning. Raises InputError for a path without traces, and
-    where no file is left.
+    What is no trace, or no file, is left out with a warning. Raises InputError for a path without traces, and where none is left.
     """
-    return _audit_files(find_traces(paths), thresholds, progress, _run_description(paths))
+    return _audit_files(look_for_traces(paths), thresholds, progress, _run_description(paths))
 
 
 def _audit_files(
-    files: Sequence[TraceFile],
+    found: Found,
     thresholds: Thresholds | None,
     progress: Progress | None,
     run: dict[str, Any] | None,
     engine: str = LOCAL,
 ) -> Audit:
-    read = read_ranks(files, engine, progress)
+    read = read_ranks(found.traces, engine, progress)
     left_out = [
         Warning(code="unreadable-file", message=f"left out: {error}", source=str(file))
-        for file, error in read.unreadable
+        for file, error in (*found.left_out, *read.unreadable)
     ]
     return audit(read.recordings, thresholds, run, left_out)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from glob import has_magic, iglob
 from pathlib import Path
 
@@ -16,7 +17,7 @@ _OWN_FILES = frozenset({"run.json", "audit.json", "fabric.json"})
 """What a run directory holds beside its traces."""
 
 _TRACE_SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz", COLUMNS_SUFFIX)
-_NAMES = "*.pt.trace.json or *.pt.trace.json.gz"
+_NAMES = f"*.pt.trace.json, *.pt.trace.json.gz or *{COLUMNS_SUFFIX}"
 _JSON_SUFFIXES = (".json", ".gz")
 
 _LOOK_BYTES = 64 << 10
@@ -25,23 +26,44 @@ _WITH_TRACKS = re.compile(rb'\{"stepscopeTracks": \{"traces": (\d+)')
 _LOOKS_LIKE_TRACE = re.compile(rb'"(?:traceEvents|deviceProperties|distributedInfo|ph)"\s*:')
 
 
-def find_traces(paths: Sequence[str]) -> list[TraceFile]:
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What paths name: traces, and beside them what is named like one, or like other JSON, and can't be read as a file."""
+
+    traces: list[TraceFile] = field(default_factory=list)
+    left_out: list[tuple[TraceFile, InputError]] = field(default_factory=list)
+
+
+def look_for_traces(paths: Sequence[str]) -> Found:
     """The trace files that paths name, each once, in natural order (rank2 before rank10).
 
-    A file is taken as it is, unless the perfetto report joined it from several. Of a folder, `*.pt.trace.json(.gz)` and
-    whatever other JSON in it looks like a trace; its subfolders are left alone, since each may be a run of its own. A
-    path that does not exist is tried as a glob, and of its matches likewise what looks like a trace.
+    A file is taken as it is, unless the perfetto report joined it from several. Of a folder, `*.pt.trace.json(.gz)`,
+    `*.columns` and whatever other JSON in it looks like a trace; its subfolders are left alone, since each may be a run of its
+    own. A path that does not exist is tried as a glob, and of its matches likewise what looks like a trace.
     InputError where a path does not exist or no trace is found.
     """
-    found: dict[TraceFile, TraceFile] = {}
+    traces: dict[TraceFile, TraceFile] = {}
+    left_out: dict[TraceFile, InputError] = {}
     for path in paths:
         if len(paths) > 1 and located(path).name in _OWN_FILES:
             continue  # "run/*", spelled out by the shell
-        for trace in _traces_at(path):
-            found.setdefault(trace.resolve(), trace)
-    if not found:
+        found = _found_at(path)
+        for trace in found.traces:
+            traces.setdefault(trace.resolve(), trace)
+        left_out |= dict(found.left_out)
+    if not traces:
         raise InputError("no trace given; name a trace file, a run directory or a glob")
-    return sorted(found.values(), key=_natural)
+    return Found(
+        sorted(traces.values(), key=_natural), sorted(left_out.items(), key=lambda one: _natural(one[0]))
+    )
+
+
+def find_traces(paths: Sequence[str]) -> list[TraceFile]:
+    """The same for whoever needs all of them: InputError, too, for what would be left out."""
+    found = look_for_traces(paths)
+    for _, why in found.left_out:
+        raise why
+    return found.traces
 
 
 def find_local_traces(paths: Sequence[str]) -> list[Path]:
@@ -53,7 +75,7 @@ def find_local_traces(paths: Sequence[str]) -> list[Path]:
     return [trace for trace in found if isinstance(trace, Path)]
 
 
-def _traces_at(given: str) -> list[TraceFile]:
+def _found_at(given: str) -> Found:
     if not given:
         raise InputError("an empty path; name a trace file, a run directory or a glob")
     path = located(given)
@@ -62,7 +84,7 @@ def _traces_at(given: str) -> list[TraceFile]:
             return _in_folder(path)
         if path.exists():
             _refuse_joined(path)
-            return [path]
+            return Found([path])
         matches = _matches(path) if has_magic(given) else []
     except reading_errors() as error:
         raise InputError(f"{given}: cannot be read: {reason(error)}") from error
@@ -77,28 +99,52 @@ def _matches(glob: TraceFile) -> Sequence[TraceFile]:
     return glob.matches()
 
 
-def _of_matches(given: str, matches: Sequence[TraceFile]) -> list[TraceFile]:
-    folders = [match for match in matches if match.is_dir()]
-    traces = [match for match in matches if match not in folders and _is_trace(match)]
-    traces += [trace for folder in folders for trace in _traces_of(folder)]
-    if not traces:
-        raise InputError(f"{given}: nothing that it matches is a trace ({_NAMES})")
-    return traces
+def _of_matches(given: str, matches: Sequence[TraceFile]) -> Found:
+    found = Found()
+    for match in matches:
+        within = _traces_of(match) if _is_folder(match) else Found()
+        _sort_in(match, found) if not within.traces else found.traces.extend(within.traces)
+        found.left_out.extend(within.left_out)
+    if not found.traces:
+        raise InputError(f"{given}: nothing that it matches is a trace ({_NAMES}){_because(found)}")
+    return found
 
 
-def _in_folder(folder: TraceFile) -> list[TraceFile]:
-    traces = _traces_of(folder)
-    if traces:
-        return traces
-    below = [child.name for child in _listing(folder) if child.is_dir() and _traces_of(child)]
+def _in_folder(folder: TraceFile) -> Found:
+    found = _traces_of(folder)
+    if found.traces:
+        return found
+    below = [child.name for child in _listing(folder) if _has_traces(child)]
     if below:
         names = ", ".join(below[:3]) + (", ..." if len(below) > 3 else "")
         raise InputError(f"{folder}: no traces in it, but in its folders ({names}); name one of them")
-    raise InputError(f"{folder}: no traces in it ({_NAMES})")
+    raise InputError(f"{folder}: no traces in it ({_NAMES}){_because(found)}")
 
 
-def _traces_of(folder: TraceFile) -> list[TraceFile]:
-    return [path for path in _listing(folder) if path.is_file() and _is_trace(path)]
+def _because(found: Found) -> str:
+    """The first of what was left out, at the end of an error."""
+    return f": {found.left_out[0][1]}" if found.left_out else ""
+
+
+def _traces_of(folder: TraceFile) -> Found:
+    found = Found()
+    for path in _listing(folder):
+        _sort_in(path, found)
+    return found
+
+
+def _has_traces(folder: TraceFile) -> bool:
+    try:
+        return _is_folder(folder) and bool(_traces_of(folder).traces)
+    except InputError:  # nobody asked for this one
+        return False
+
+
+def _is_folder(path: TraceFile) -> bool:
+    try:
+        return path.is_dir()
+    except reading_errors():
+        return False
 
 
 def _listing(folder: TraceFile) -> Iterable[TraceFile]:
@@ -108,13 +154,37 @@ def _listing(folder: TraceFile) -> Iterable[TraceFile]:
         raise InputError(f"{folder}: cannot be read: {reason(error)}") from error
 
 
+def _sort_in(path: TraceFile, found: Found) -> None:
+    """Put what lies in a folder where it belongs; what is called neither a trace nor JSON belongs nowhere."""
+    if not path.name.endswith((*_TRACE_SUFFIXES, *_JSON_SUFFIXES)) or path.name in _OWN_FILES:
+        return
+    try:
+        if _is_trace(path):
+            found.traces.append(path)
+    except InputError as error:
+        found.left_out.append((path, error))
+
+
 def _is_trace(path: TraceFile) -> bool:
+    """Whether what is called one, or JSON, is a trace. InputError for what is no file, or can't be looked into."""
+    if (problem := _no_file(path)) is not None:
+        raise InputError(f"{path}: {problem}")
     if path.name.endswith(_TRACE_SUFFIXES):
         return True
-    if not path.name.endswith(_JSON_SUFFIXES) or path.name in _OWN_FILES:
-        return False
     text = first_text(path, _LOOK_BYTES)
     return _WITH_TRACKS.match(text) is None and _LOOKS_LIKE_TRACE.search(text) is not None
+
+
+def _no_file(path: TraceFile) -> str | None:
+    """What a path is other than a file; None for a file. Nothing is opened: a pipe would wait for a writer."""
+    try:
+        if path.is_file():
+            return None
+        kinds = {"folder": path.is_dir(), "pipe": path.is_fifo(), "device or socket": path.exists()}
+    except reading_errors() as error:
+        return f"cannot be read: {reason(error)}"
+    kind = next((kind for kind, it_is in kinds.items() if it_is), "link to what is not there")
+    return f"is a {kind}, no file"
 
 
 def _refuse_joined(path: TraceFile) -> None:
