@@ -85,7 +85,7 @@ def _figures(audit: Audit) -> list[tuple[str, str, str]]:
         ("  exposed", mean.grad_exposed, tables.share(mean.grad_exposed, grad)),
         ("exposed, all communication", mean.exposed, f"{tables.share(mean.exposed, mean.wall)} of the step"),
         ("floor of gradients", mean.floor, "these buckets can do no better"),
-        ("cost of communication", mean.cost, "by replay" if audit.verdict.cost_replayed else "at most"),
+        ("cost of communication", mean.cost, tables.cost_remark(mean, audit)),
     ]
     shown = [row for row in rows if row[1] is not None]
     times = tables.Times(value for _, value, _ in shown)

@@ -21,6 +21,8 @@ MANY_CLOCKS = 8
 
 NOT_KNOWN = "n/a"
 
+AVERAGE = "The average counted step (means, so that parts add up)"
+
 
 class Times:
     """Writes the times of one table with the same number of decimals."""
@@ -76,9 +78,15 @@ def average(audit: Audit) -> list[Text]:
         ("    excess", mean.excess, "a better schedule could win it back"),
         ("exposed, all communication", mean.exposed, share(mean.exposed, mean.wall) + " of the step"),
         *_exposed_parts(mean.waterfall),
-        ("cost of communication", mean.cost, "by replay" if audit.verdict.cost_replayed else "at most"),
+        ("cost of communication", mean.cost, cost_remark(mean, audit)),
     ]
     return _aligned(rows)
+
+
+def cost_remark(mean: figures.Average, audit: Audit) -> str:
+    """The mean share of the step, and how it was come by; the verdict's is a median."""
+    of_step = f"{share(mean.cost, mean.wall)} of the step, mean"
+    return f"{of_step}, by replay" if audit.verdict.cost_replayed else f"at most; {of_step}"
 
 
 def _overlap(mean: figures.Average, audit: Audit) -> str:

@@ -49,7 +49,7 @@ def _lines(audit: Audit, width: int, glyphs: lanes.Glyphs) -> Iterable[Text]:
     inner = width - len(_INDENT)
     yield from _verdict(audit.verdict, width)
     yield from _section("Measured", _measured(audit, inner))
-    yield from _section("The average counted step", tables.average(audit))
+    yield from _section(tables.AVERAGE, tables.average(audit))
     yield from _picture(audit, inner, glyphs)
     yield from _section("Buckets (median ms from the start of backward)", tables.buckets(audit.buckets))
     yield from _section("Steps (ms)", tables.steps(audit, inner))
@@ -90,7 +90,7 @@ def headline(verdict: Verdict) -> str:
     interval = ""
     if verdict.cost_share_ci is not None:
         low, high = verdict.cost_share_ci
-        interval = f" (95 % interval {100 * low:.1f} to {percent(high)})"
+        interval = f" (median; 95 % interval {100 * low:.1f} to {percent(high)})"
     overlap = ""
     if verdict.overlap_backward is not None:
         overlap = f"; {percent(verdict.overlap_backward)} of gradient communication hides behind backward"

@@ -45,7 +45,7 @@ def test_the_first_screen_answers_bound_why_what_to_do_how_much_and_how_sure(pag
     assert page.text("h1") == "comm-bound"
     assert page.text(".reason") == "serialised"
     assert page.text(".figure.main .value") == "15.0 % of the step"
-    assert "95 % interval 14.8 % to 15.3 %" in page.text(".figure.main")
+    assert "median; 95 % interval 14.8 % to 15.3 %" in page.text(".figure.main")
     why, do, sure = (" ".join(part.text.split()) for part in page.all(".answers > div"))
     assert why == "Why The exposed time is an upper bound of the cost. Found: bucket too large, straggler."
     assert "stepscope run --nproc-per-node 2 gpt --bucket-cap-mb 8" in do

@@ -41,8 +41,8 @@ def test_the_verdict_comes_first(exposed: Path) -> None:
     done = stepscope("audit", exposed)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[:2] == [
-        "comm-bound (serialised): communication costs 30.0 % of the step (95 % interval",
-        "30.0 to 30.0 %); 0.0 % of gradient communication hides behind backward",
+        "comm-bound (serialised): communication costs 30.0 % of the step (median; 95 %",
+        "interval 30.0 to 30.0 %); 0.0 % of gradient communication hides behind backward",
     ]
 
 

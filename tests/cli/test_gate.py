@@ -175,7 +175,7 @@ def test_nothing_in_a_message_or_title_can_begin_another_command() -> None:
         "::error title=stepscope::50 %25%0Alost",
         "::warning title=stepscope::odd",
         "::warning title=stepscope%3A a%2Cb%3Ac %3A%3Aerror%3A%3Ax::100 %25 of%0A::set-output name=x::y%0Afix: none\ufffd[31m",
-        "::notice title=stepscope::comm-bound (serialised): communication costs 15.0 %25 of the step (95 %25 interval "
+        "::notice title=stepscope::comm-bound (serialised): communication costs 15.0 %25 of the step (median; 95 %25 interval "
         "14.8 to 15.3 %25); 66.7 %25 of gradient communication hides behind backward",
     ]
 

@@ -65,6 +65,16 @@ def test_every_figure_of_a_step_is_the_one_it_was_built_with(tmp_path: Path) -> 
     assert step.timeline.exposed == [(0.4, 0.7)]
 
 
+def test_what_a_step_exposed_less_than_is_no_floor_of_it(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    one_bucket_step(trace, 5, 0, comm=300)
+    trace.kernel("adam", launched=130, start=500, duration=100, stream=9)
+    (step,) = audited(tmp_path, trace).ranks[0].steps
+    assert step.grad is not None
+    assert (step.grad.hidden_other_ms, step.grad.exposed_ms) == pytest.approx((0.1, 0.2))
+    assert (step.grad.floor_ms, step.grad.excess_ms) == pytest.approx((0.2, 0.0))
+
+
 def test_a_bucket_that_runs_beside_backward_is_hidden_by_it(tmp_path: Path) -> None:
     trace = TraceBuilder()
     trace.step(5, 0, 1000)

@@ -74,7 +74,7 @@ def test_the_answer_comes_before_anything_folded() -> None:
     answer, _ = text_of(with_findings()).split("<details>", maxsplit=1)
     lines = [line for line in answer.splitlines() if line]
     assert lines[0] == (
-        "**comm-bound (serialised): communication costs 15.0 % of the step (95 % interval 14.8 to 15.3 %); "
+        "**comm-bound (serialised): communication costs 15.0 % of the step (median; 95 % interval 14.8 to 15.3 %); "
         "66.7 % of gradient communication hides behind backward**"
     )
     assert (

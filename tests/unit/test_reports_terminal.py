@@ -15,8 +15,8 @@ from stepscope_reports import terminal
 from terminal_text import rendered, section
 
 COMM_BOUND = """\
-comm-bound (serialised): communication costs 15.0 % of the step (95 % interval
-14.8 to 15.3 %); 66.7 % of gradient communication hides behind backward
+comm-bound (serialised): communication costs 15.0 % of the step (median; 95 %
+interval 14.8 to 15.3 %); 66.7 % of gradient communication hides behind backward
 
 The exposed time is an upper bound of the cost.
 
@@ -28,7 +28,7 @@ Measured
      1  3 of 4      760       1,360         240  rank1.17530000....trace.json.gz
   thresholds: cost 10.0 % and communication 10.0 % of the step
 
-The average counted step
+The average counted step (means, so that parts add up)
   step                            400.0 ms
   communication                   190.0 ms  47.5 % of the step
     gradients                     180.0 ms
@@ -38,7 +38,7 @@ The average counted step
       floor                        20.0 ms  these buckets can do no better
       excess                       40.0 ms  a better schedule could win it back
   exposed, all communication       60.0 ms  15.0 % of the step
-  cost of communication            60.0 ms  at most
+  cost of communication            60.0 ms  at most; 15.0 % of the step, mean
 
 One step: rank 0, step 5 (400.0 ms)
   ms                 0             100            200            300
@@ -156,8 +156,8 @@ def test_inconclusive_with_figures_gives_the_reason_and_the_figures() -> None:
     )
     assert rendered(audit).splitlines()[:3] == [
         "inconclusive (between comm-bound and comm-sensitive): communication costs 10.0 %",
-        "of the step (95 % interval 9.1 to 11.2 %); 66.7 % of gradient communication",
-        "hides behind backward",
+        "of the step (median; 95 % interval 9.1 to 11.2 %); 66.7 % of gradient",
+        "communication hides behind backward",
     ]
 
 
@@ -192,7 +192,7 @@ def test_host_bound_stands_beside_the_label_and_the_starved_part_is_not_the_netw
     assert text.startswith("comm-bound, host-bound (serialised): ")
     assert section(text, "The average")[-2:] == [
         "    host-starved                   30.0 ms  not the network's fault",
-        "  cost of communication            30.0 ms  at most",
+        "  cost of communication            30.0 ms  at most; 7.5 % of the step, mean",
     ]
 
 
@@ -322,7 +322,7 @@ def test_a_step_without_gradients_shows_no_gradient_figures() -> None:
         "  step                            400.0 ms",
         "  communication                   190.0 ms  47.5 % of the step",
         "  exposed, all communication       60.0 ms  15.0 % of the step",
-        "  cost of communication            60.0 ms  at most",
+        "  cost of communication            60.0 ms  at most; 15.0 % of the step, mean",
     ]
     assert section(text, "Steps")[1].split() == [
         "0",
@@ -380,6 +380,6 @@ def test_it_says_when_only_some_of_the_counted_steps_were_replayed() -> None:
     assert "  verdict and findings rest on 2 of 3 counted steps, evenly spread" in section(text, "Measured")
     assert any(
         "cost of communication" in line and "60.0 ms" in line
-        for line in section(text, "The average counted step")
+        for line in section(text, "The average")
     )
     assert "rest on" not in rendered(audit)

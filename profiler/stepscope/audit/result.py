@@ -88,7 +88,7 @@ class Totals(_Plain, frozen=True, kw_only=True):
 
 
 class GradientTotals(_Plain, frozen=True, kw_only=True):
-    """The same for gradient collectives alone, with the floor that no schedule can beat and what one could win back."""
+    """The same for gradient collectives alone, with the floor that no schedule of these buckets beats and what one could win back."""
 
     comm_ms: float
     hidden_backward_ms: float
@@ -96,6 +96,7 @@ class GradientTotals(_Plain, frozen=True, kw_only=True):
     exposed_ms: float
     floor_ms: float | None = None
     excess_ms: float | None = None
+    """exposed - floor."""
     wire_ms: float | None = None
     """From here on: transfer alone, waiting for other ranks left out; absent where that can't be told."""
     wire_hidden_backward_ms: float | None = None

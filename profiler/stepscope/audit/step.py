@@ -134,14 +134,15 @@ def gradient_totals(step: MeasuredStep) -> result.GradientTotals | None:
     grad = step.gradient
     if grad is None:
         return None
-    floor, wire = step.floor(), step.gradient_wire
+    floor = min(step.floor(), float(grad.exposed))  # what a step did, its buckets can do
+    wire = step.gradient_wire
     return result.GradientTotals(
         comm_ms=ns_to_ms(grad.comm),
         hidden_backward_ms=ns_to_ms(grad.hidden_backward),
         hidden_other_ms=ns_to_ms(grad.hidden_other),
         exposed_ms=ns_to_ms(grad.exposed),
         floor_ms=ns_to_ms(floor),
-        excess_ms=ns_to_ms(max(0.0, grad.exposed - floor)),
+        excess_ms=ns_to_ms(grad.exposed - floor),
         wire_ms=ns_to_ms(wire.comm) if wire else None,
         wire_hidden_backward_ms=ns_to_ms(wire.hidden_backward) if wire else None,
         wire_hidden_other_ms=ns_to_ms(wire.hidden_other) if wire else None,

@@ -17,7 +17,7 @@ DEFINITIONS = {
     "exposed": "The part beside no compute at all.",
     "floor": (
         "What these buckets can't avoid: a bucket can't start before its last gradient exists, and the "
-        "last one has nothing left to hide behind."
+        "last one has nothing left to hide behind. No more than was exposed."
     ),
     "excess": "Exposed gradient communication less the floor: what a better schedule could win back.",
     "waiting for a late rank": (

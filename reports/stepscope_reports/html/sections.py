@@ -68,7 +68,7 @@ def average(audit: Audit) -> list[tuple[int, str, Markup, str]]:
             (2, "floor", mean.floor, "floor", None, "these buckets can do no better"),
             (2, "excess", mean.excess, "excess", None, "a better schedule could win it back"),
             (0, "exposed, all communication", mean.exposed, "exposed", mean.wall, "of the step"),
-            (0, "cost of communication", mean.cost, "cost", mean.wall, "of the step"),
+            (0, "cost of communication", mean.cost, "cost", mean.wall, "of the step, mean"),
         ]
     places = decimals([mean.wall])
     return [
