@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
 from math import ceil
 
 import numpy as np
@@ -18,6 +19,14 @@ _SEED = 20_26
 def median(values: Sequence[float]) -> float:
     """The median of at least one value."""
     return float(np.median(np.asarray(values, dtype=np.float64)))
+
+
+def group_means(values: Iterable[tuple[Hashable, float]]) -> list[float]:
+    """The mean of the values under each key, keys in order of appearance: of each step the mean over its ranks."""
+    groups: dict[Hashable, list[float]] = defaultdict(list)
+    for key, value in values:
+        groups[key].append(value)
+    return [sum(group) / len(group) for group in groups.values()]
 
 
 def bootstrap_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float] | None:

@@ -10,6 +10,7 @@ from build_trace import ACCUMULATE_GRAD, AUTOGRAD, MAIN, TraceBuilder
 from stepscope.audit.build import audit
 from stepscope.audit.result import Audit, Thresholds
 from stepscope.audit.wording import Facts, confidence
+from stepscope.compare.between import compare
 from stepscope.trace.classify import classify
 from stepscope.trace.reader import read
 
@@ -65,14 +66,17 @@ def test_every_figure_of_a_step_is_the_one_it_was_built_with(tmp_path: Path) -> 
     assert step.timeline.exposed == [(0.4, 0.7)]
 
 
-def test_what_a_step_exposed_less_than_is_no_floor_of_it(tmp_path: Path) -> None:
-    trace = TraceBuilder()
-    one_bucket_step(trace, 5, 0, comm=300)
-    trace.kernel("adam", launched=130, start=500, duration=100, stream=9)
-    (step,) = audited(tmp_path, trace).ranks[0].steps
-    assert step.grad is not None
-    assert (step.grad.hidden_other_ms, step.grad.exposed_ms) == pytest.approx((0.1, 0.2))
-    assert (step.grad.floor_ms, step.grad.excess_ms) == pytest.approx((0.2, 0.0))
+def test_a_bucket_has_the_same_medians_in_an_audit_and_in_a_comparison(tmp_path: Path) -> None:
+    ranks = [TraceBuilder(rank=rank, world_size=2) for rank in (0, 1)]
+    for number, durations in enumerate([(100, 300), (400, 600), (200, 240)]):
+        for trace, duration in zip(ranks, durations, strict=True):
+            one_bucket_step(trace, number + 5, 3000 * number, comm=duration, wall=3000)
+    made = audited(tmp_path, *ranks)
+    (row,) = made.buckets
+    assert (row.duration_ms, row.exposed_ms, row.hidden_share) == pytest.approx((0.22, 0.22, 0.0))
+    (shown,) = compare(made, made, ("a", "b")).buckets
+    figures = {one.figure: one.a for one in shown.figures}
+    assert figures == {name: getattr(row, name) for name in ("duration_ms", "exposed_ms", "hidden_share")}
 
 
 def test_a_bucket_that_runs_beside_backward_is_hidden_by_it(tmp_path: Path) -> None:

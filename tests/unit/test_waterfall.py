@@ -73,3 +73,19 @@ def test_after_backward_a_full_link_is_a_queue_and_the_last_bucket_the_tail(tmp_
     assert parts(step) == pytest.approx({"queue_ms": 0.3, "tail_ms": 0.15})
     assert step.grad is not None
     assert (step.grad.floor_ms, step.grad.excess_ms) == (0.45, 0.0)
+
+
+def test_a_floor_is_no_more_than_what_the_step_exposed(tmp_path: Path) -> None:
+    trace = TraceBuilder()
+    trace.step(5, 0, 2000)
+    trace.backward("MmBackward0", 90, 5)
+    trace.kernel("gemm", launched=91, start=100, duration=90, thread=AUTOGRAD)
+    trace.accumulate_grad(101, 10)
+    trace.kernel("copy", launched=102, start=190, duration=10, thread=AUTOGRAD)
+    trace.collective("allreduce", launched=115, start=200, duration=300, elements=ELEMENTS)
+    trace.optimizer(300, 50)
+    trace.kernel("adam", launched=310, start=400, duration=100)
+    step = audited(trace, tmp_path)
+    assert step.grad is not None
+    assert (step.grad.hidden_other_ms, step.grad.exposed_ms) == pytest.approx((0.1, 0.2))
+    assert (step.grad.floor_ms, step.grad.excess_ms) == pytest.approx((0.2, 0.0)), "its transfer takes 0.3 ms"

@@ -11,11 +11,12 @@ import numpy as np
 
 from stepscope.audit import result
 from stepscope.audit.basis import Basis
+from stepscope.audit.bucket_figures import Reduced, StepKey, figures
 from stepscope.audit.overlap import Hidden
 from stepscope.audit.schedule import Ready
 from stepscope.audit.step import MeasuredStep
 from stepscope.intervals import Intervals
-from stepscope.stats import median
+from stepscope.stats import group_means, median
 from stepscope.trace.recording import NO_TIME, CollectiveOp, Phase
 from stepscope.trace.steps import NO_STEP
 from stepscope.units import ns_to_ms
@@ -81,8 +82,9 @@ def _maybe_ms(nanoseconds: int | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """One bucket in one step of one rank; origin: the start of its pass's backward compute, in ns."""
+    """One bucket in one pass of one rank; origin: the start of its pass's backward compute, in ns."""
 
+    step: StepKey
     op: CollectiveOp
     ready: Ready | None
     origin: int
@@ -90,17 +92,21 @@ class _Seen:
 
 
 def bucket_table(parts: Iterable[tuple[Basis, Sequence[MeasuredStep]]]) -> list[result.Bucket]:
-    """The buckets in launch order, each over all backward passes of all valid steps of all ranks: medians."""
+    """The buckets in launch order: of each valid step the mean over its ranks and backward passes, of the steps the median."""
     seen: dict[int, list[_Seen]] = defaultdict(list)
     passes: dict[int, list[int]] = defaultdict(list)
+    recordings: Counter[int | None] = Counter()
     for basis, steps in parts:
+        recording = recordings[basis.recording.header.rank]
+        recordings[basis.recording.header.rank] += 1
         for step in steps:
             if step.window.number in basis.invalid:
                 continue
             count: Counter[int] = Counter()
             for origin, buckets in _passes(basis, step):
                 for k, (op, ready) in enumerate(buckets):
-                    seen[k].append(_Seen(op, ready, origin, basis.hidden_of[op.row]))
+                    key = recording, step.window.number
+                    seen[k].append(_Seen(key, op, ready, origin, basis.hidden_of[op.row]))
                     count[k] += 1
             for k, times in count.items():
                 passes[k].append(times)
@@ -132,21 +138,29 @@ def _pass_starts(forward: Intervals, backward: Intervals) -> list[int]:
 
 
 def _row(number: int, seen: Sequence[_Seen], passes: Sequence[int]) -> result.Bucket:
-    ready = [s.ready.time - s.origin for s in seen if s.ready]
     parameters = {s.ready.parameters for s in seen if s.ready and s.ready.exact}
-    launched = [s.op.launch - s.origin for s in seen if s.op.launch != NO_TIME]
-    duration = sum(s.op.end - s.op.start for s in seen)
     sizes = [s.op.bytes for s in seen if s.op.bytes is not None]
+    of_steps = figures(
+        [Reduced(s.step, s.op.end - s.op.start, s.hidden.exposed, s.hidden.by_backward) for s in seen]
+    )
+    start = _typical((s, s.op.start) for s in seen)
+    assert start is not None  # a bucket was seen
     return result.Bucket(
         bucket=number,
         bytes=int(median(sizes)) if sizes else None,
         parameters=parameters.pop() if len(parameters) == 1 else None,
         steps=len(passes),
         passes=int(median(passes)),
-        ready_ms=ns_to_ms(median(ready)) if ready else None,
-        launch_ms=ns_to_ms(median(launched)) if launched else None,
-        start_ms=ns_to_ms(median([s.op.start - s.origin for s in seen])),
-        duration_ms=ns_to_ms(median([s.op.end - s.op.start for s in seen])),
-        hidden_share=sum(s.hidden.by_backward for s in seen) / duration if duration else 0.0,
-        exposed_ms=ns_to_ms(median([s.hidden.exposed for s in seen])),
+        ready_ms=_typical((s, s.ready.time) for s in seen if s.ready),
+        launch_ms=_typical((s, s.op.launch) for s in seen if s.op.launch != NO_TIME),
+        start_ms=start,
+        duration_ms=ns_to_ms(median(of_steps.duration)),
+        hidden_share=median(of_steps.hidden_share) if of_steps.hidden_share else 0.0,
+        exposed_ms=ns_to_ms(median(of_steps.exposed)),
     )
+
+
+def _typical(times: Iterable[tuple[_Seen, int]]) -> float | None:
+    """When something happened, in ms from the start of its pass; None where it was never seen."""
+    means = group_means((s.step, time - s.origin) for s, time in times)
+    return ns_to_ms(median(means)) if means else None

@@ -88,7 +88,7 @@ class Totals(_Plain, frozen=True, kw_only=True):
 
 
 class GradientTotals(_Plain, frozen=True, kw_only=True):
-    """The same for gradient collectives alone, with the floor that no schedule of these buckets beats and what one could win back."""
+    """The same for gradient collectives alone, with the floor that no schedule of these buckets beats."""
 
     comm_ms: float
     hidden_backward_ms: float
@@ -96,7 +96,7 @@ class GradientTotals(_Plain, frozen=True, kw_only=True):
     exposed_ms: float
     floor_ms: float | None = None
     excess_ms: float | None = None
-    """exposed - floor."""
+    """exposed - floor: what a better schedule could win back."""
     wire_ms: float | None = None
     """From here on: transfer alone, waiting for other ranks left out; absent where that can't be told."""
     wire_hidden_backward_ms: float | None = None
@@ -205,7 +205,7 @@ class Collective(_Plain, frozen=True, kw_only=True):
 
 
 class Bucket(_Plain, frozen=True, kw_only=True):
-    """One DDP bucket (or FSDP unit) over the valid steps: medians over steps and ranks."""
+    """One DDP bucket (or FSDP unit) over the valid steps: each the mean over ranks and passes; of the steps the median."""
 
     bucket: int
     """Position in launch order, from 0."""

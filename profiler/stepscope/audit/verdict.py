@@ -24,7 +24,7 @@ from stepscope.audit.wording import (
     nothing_to_hide,
 )
 from stepscope.ranks.doubts import Doubt
-from stepscope.stats import bootstrap_interval, median
+from stepscope.stats import bootstrap_interval, group_means, median
 from stepscope.units import NS_PER_MS
 
 
@@ -63,10 +63,7 @@ class Figure:
     @classmethod
     def of(cls, samples: Sequence[Sample], figure: str) -> Figure:
         """The one called `figure` ("cost_share", "comm_share" or "step_ms") over all samples."""
-        by_step: dict[tuple[int, int], list[float]] = defaultdict(list)
-        for sample in samples:
-            by_step[sample.window, sample.step.window.number].append(getattr(sample, figure))
-        values = [sum(of_ranks) / len(of_ranks) for of_ranks in by_step.values()]
+        values = group_means(((one.window, one.step.window.number), getattr(one, figure)) for one in samples)
         return cls(median(values), bootstrap_interval(values))
 
     def above(self, threshold: float) -> bool | None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from statistics import fmean
 
-from stepscope.audit.result import Audit, Collective, Step, Waterfall
+from stepscope.audit.bucket_figures import Figures, Reduced, StepKey, figures
+from stepscope.audit.result import Audit, Collective, Rank, Step, Waterfall
 
 Samples = dict[str, list[float]]
 """A figure's name to its values, one a counted step; absent where it was measured in none."""
@@ -16,9 +17,6 @@ STEP_FIGURES = ("compute_ms", "comm_ms", "exposed_ms", "cost_ms")
 GRADIENT_FIGURES = ("comm_ms", "hidden_backward_ms", "hidden_other_ms", "exposed_ms", "floor_ms", "excess_ms")
 WATERFALL_FIGURES = tuple(f"waterfall.{name}" for name in Waterfall.__struct_fields__)
 STEP, COST_SHARE, OVERLAP = "step_ms", "cost_share", "overlap_backward"
-
-_Key = tuple[int, int]
-"""Which recording of the ranks, from 0, and the step's number in it."""
 
 
 def samples_of(audit: Audit) -> Samples:
@@ -33,46 +31,48 @@ def samples_of(audit: Audit) -> Samples:
     return {name: values for name, values in found.items() if values}
 
 
-def counted(audit: Audit) -> dict[_Key, list[Step]]:
+def counted(audit: Audit) -> dict[StepKey, list[Step]]:
     """The steps that the verdict counts, each with what every rank measured of it."""
-    steps: dict[_Key, list[Step]] = defaultdict(list)
+    steps: dict[StepKey, list[Step]] = defaultdict(list)
+    for key, _, step in _counted(audit):
+        steps[key].append(step)
+    return steps
+
+
+def _counted(audit: Audit) -> Iterator[tuple[StepKey, Rank, Step]]:
     recordings: Counter[int | None] = Counter()
     for rank in audit.ranks:
         for step in rank.steps:
             if step.valid:
-                steps[recordings[rank.rank], step.step].append(step)
+                yield (recordings[rank.rank], step.step), rank, step
         if rank.rank is not None:
             recordings[rank.rank] += 1
-    return steps
 
 
 def bucket_samples(audit: Audit) -> dict[int, Samples]:
-    """Of each bucket, by its position in launch order: how long it took, how much of it was exposed, in every counted step."""
-    valid = {(rank.source, step.step) for rank in audit.ranks for step in rank.steps if step.valid}
+    """Of each row of the audit's buckets: how long it took, how much of it was exposed and hidden, in every counted step."""
+    keys = {(rank.source, step.step): key for key, rank, step in _counted(audit)}
     launched: dict[tuple[str, int], list[Collective]] = defaultdict(list)
     for one in audit.collectives:
-        if one.gradient and one.step is not None and (one.source, one.step) in valid:
+        if one.gradient and one.step is not None and (one.source, one.step) in keys:
             launched[one.source, one.step].append(one)
-    seen: dict[int, dict[int, list[Collective]]] = defaultdict(lambda: defaultdict(list))
-    for (_, step), mine in launched.items():
+    seen: dict[int, list[Reduced]] = defaultdict(list)
+    for source_step, mine in launched.items():
         for place, one in enumerate(sorted(mine, key=_launch)):
-            seen[place][step].append(one)
-    return {place: _bucket(list(steps.values())) for place, steps in sorted(seen.items())}
+            ran = Reduced(keys[source_step], one.duration_ms, one.exposed_ms, one.hidden_backward_ms or 0.0)
+            seen[place % max(1, len(audit.buckets))].append(ran)  # each pass has all of them
+    return {bucket: _bucket(figures(ran)) for bucket, ran in sorted(seen.items())}
 
 
 def _launch(one: Collective) -> float:
     return one.start_ms if one.launch_ms is None else one.launch_ms
 
 
-def _bucket(steps: Sequence[Sequence[Collective]]) -> Samples:
+def _bucket(of_steps: Figures) -> Samples:
     return {
-        "duration_ms": [fmean(one.duration_ms for one in ranks) for ranks in steps],
-        "exposed_ms": [fmean(one.exposed_ms for one in ranks) for ranks in steps],
-        "hidden_share": [
-            sum(one.hidden_backward_ms or 0.0 for one in ranks) / total
-            for ranks in steps
-            if (total := sum(one.duration_ms for one in ranks))
-        ],
+        "duration_ms": of_steps.duration,
+        "exposed_ms": of_steps.exposed,
+        "hidden_share": of_steps.hidden_share,
     }
 
 

@@ -40,7 +40,7 @@ DEFINITIONS = {
     "ready": "When the bucket's last gradient had been copied into it, on the device.",
     "launched": "When the host asked for the collective.",
     "started": "When it began to run; it may wait for other ranks first.",
-    "hidden": "Share of the bucket's duration under backward compute, over all counted steps.",
+    "hidden": "Share of the bucket's duration on all ranks under backward compute, the median of the steps.",
     "overlap": "Gradient communication hidden by backward over all gradient communication of the step.",
     "late": (
         "Arrived last at a collective that moves nothing before all are there. By: the median time that "
