@@ -17,7 +17,7 @@ demo: $(VENV)/.ready-record  ## record a small GPT on two CPU ranks and print th
 	@$(BIN)/stepscope run --nproc-per-node 2 --steps 8 --out $(OUT) --force gpt
 
 test: $(VENV)/.ready-dev  ## run the tests (ARGS="-k name" and the like are handed to pytest)
-	$(BIN)/pytest -m 'not measures' --numprocesses auto --dist loadfile $(ARGS) || [ $$? = $(NONE_SELECTED) ]
+	$(BIN)/pytest -m 'not measures' --numprocesses auto --dist loadfile --no-loadscope-reorder $(ARGS) || [ $$? = $(NONE_SELECTED) ]
 	$(BIN)/pytest -m measures $(ARGS) || [ $$? = $(NONE_SELECTED) ]
 
 check: $(VENV)/.ready-dev  ## lint, formatting, types and the import contract

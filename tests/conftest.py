@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,18 @@ from stepscope.audit.result import Audit
 from stepscope.schema.generate import SCHEMA_FILE
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+
+# Hundreds of processes that tests start import our modules from the source tree, which no installer compiles: let the
+# first leave its bytecode to the others, also where the machine's environment says otherwise, as CI's does.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests first: workers take whole files in this order, and quick ones even out how they end."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.fixture(scope="session")
