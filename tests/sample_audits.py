@@ -232,6 +232,7 @@ def finding() -> Finding:
         cause="bucket-too-large",
         severity="high",
         cost_ms=40.0,
+        cost_ms_ci=(38.5, 41.25),
         confidence="high",
         steps=[5, 6, 7],
         ranks=[0, 1],

@@ -51,7 +51,7 @@ def _answer(audit: Audit) -> Iterable[str]:
     if audit.recommendation is not None:
         yield from ("", f"**Bucket size:** {prose(tables.recommended(audit.recommendation))}")
     yield from table(("average counted step", "ms", "<"), _figures(audit))
-    yield from table(("found", "ms a step", "of the step", "<what to do"), _findings(audit))
+    yield from table(("found", "ms a step", "95 % interval", "of the step", "<what to do"), _findings(audit))
     yield from _more(len(audit.findings) - MANY_FINDINGS)
     yield from ("", f"<sub>{escaped(_basis(audit))}</sub>")
 
@@ -92,13 +92,14 @@ def _figures(audit: Audit) -> list[tuple[str, str, str]]:
     return [(label, times.text(value), remark) for label, value, remark in shown]
 
 
-def _findings(audit: Audit) -> list[tuple[str, str, str, str]]:
+def _findings(audit: Audit) -> list[tuple[str, ...]]:
     wall = _wall(audit)
     times = tables.Times(finding.cost_ms for finding in audit.findings)
     return [
         (
             finding.cause,
             times.text(finding.cost_ms),
+            " to ".join(map(times.text, finding.cost_ms_ci or ())),
             tables.share(finding.cost_ms, wall),
             shorten(finding.fix, _LONG),
         )

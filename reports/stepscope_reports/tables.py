@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from rich.text import Text
 
-from stepscope.audit.result import Audit, Bucket, Rank, Recommendation, Step, Warning
+from stepscope.audit.result import Audit, Bucket, Finding, Rank, Recommendation, Step, Warning
 from stepscope.units import decimals, milliseconds, percent, plural, size
 from stepscope_reports import figures
 from stepscope_reports.plain import clean, common_folder, paragraph, shorten, table
@@ -276,6 +276,14 @@ def _named(sources: Sequence[str]) -> str:
 
 def _more(count: int, noun: str) -> list[Text]:
     return [Text(f"and {plural(count, noun)} more; audit.json has all", "dim")] if count > 0 else []
+
+
+def price_interval(finding: Finding) -> list[str]:
+    """What the steps leave open of a finding's price, in a phrase; nothing where they do not tell."""
+    if finding.cost_ms_ci is None:
+        return []
+    low, high = map(milliseconds, finding.cost_ms_ci)
+    return [f"95 % interval of that: {low} to {high}"]
 
 
 def recommended(one: Recommendation) -> str:

@@ -161,5 +161,5 @@ def _title(finding: Finding) -> str:
 
 
 def _finding(finding: Finding, width: int) -> list[Text]:
-    texts = [*finding.evidence, f"fix: {finding.fix}"]
+    texts = [*tables.price_interval(finding), *finding.evidence, f"fix: {finding.fix}"]
     return [line for text in texts for line in paragraph(text, width)]

@@ -85,6 +85,7 @@ def test_every_figure_shown_is_the_one_in_the_audit(opened: Open) -> None:
         *(f"/verdict/{name}/{end}" for name in ("cost_share_ci", "rank_spread") for end in (0, 1)),
         *(f"/ranks/{rank}/totals/comm_ms" for rank in (0, 1)),
         "/findings/0/cost_ms",
+        *(f"/findings/0/cost_ms_ci/{end}" for end in (0, 1)),
     }
 
 

@@ -13,7 +13,7 @@ import pytest
 import device_cases
 from build_trace import AUTOGRAD, TraceBuilder
 from gloo_job import COPY_US, LAUNCH_US, Host, case_of, ddp, lay_out
-from stepscope.audit.case import Case
+from stepscope.audit.case import Case, Price
 from stepscope.audit.causes import (
     bucket_too_large,
     bucket_too_small,
@@ -25,7 +25,9 @@ from stepscope.audit.causes import (
     wait_edge_in_backward,
     warm_up_step,
 )
+from stepscope.audit.causes.finding import Description, priced
 from stepscope.audit.result import Finding
+from stepscope.stats import bootstrap_interval
 
 MIB = 262_144
 """Elements of float32."""
@@ -67,6 +69,15 @@ def test_one_bucket_costs_what_a_smaller_bucket_cap_would_save(tmp_path: Path) -
         "the first is sent 24.2 ms into a backward of 24.2 ms: 0.0 ms are left to hide it behind",
         "the whole model fits into one bucket of DDP's default size, 25 MiB",
     ]
+
+
+def test_a_price_has_the_interval_of_the_verdicts_cost(tmp_path: Path) -> None:
+    steps = case(tmp_path, one_bucket)
+    said = Description("mine", "high", [], "none", "none")
+    (found,) = priced(steps, Price(3.0, {1: 2.0, 2: 3.0, 3: 3.0, 4: 7.0}), said)
+    assert (found.cost_ms, found.cost_ms_ci) == (3.0, bootstrap_interval([2.0, 3.0, 3.0, 7.0]))
+    (single,) = priced(steps, Price(3.0, {1: 3.0}), said)
+    assert single.cost_ms_ci is None
 
 
 def test_many_buckets_have_no_bucket_too_large_whatever_the_last_ones_tail(tmp_path: Path) -> None:

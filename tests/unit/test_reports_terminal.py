@@ -285,6 +285,7 @@ def test_a_run_file_of_another_schema_is_passed_over() -> None:
 def test_findings_show_evidence_and_fix() -> None:
     audit = msgspec.structs.replace(sample_audits.comm_bound(), findings=[sample_audits.finding()])
     assert section(rendered(audit), "Finding: bucket-too-large (high, 40.00 ms a step)") == [
+        "  95 % interval of that: 38.50 ms to 41.25 ms",
         "  the last bucket holds 20.0 MiB and starts when backward has 20 ms left",
         "  fix: lower bucket_cap_mb to 8",
     ]

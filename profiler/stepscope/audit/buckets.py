@@ -97,8 +97,9 @@ def bucket_table(parts: Iterable[tuple[Basis, Sequence[MeasuredStep]]]) -> list[
     passes: dict[int, list[int]] = defaultdict(list)
     recordings: Counter[int | None] = Counter()
     for basis, steps in parts:
-        recording = recordings[basis.recording.header.rank]
-        recordings[basis.recording.header.rank] += 1
+        rank = basis.recording.header.rank
+        recording = recordings[rank]
+        recordings[rank] += rank is not None
         for step in steps:
             if step.window.number in basis.invalid:
                 continue

@@ -249,6 +249,9 @@ class Finding(_Plain, frozen=True, kw_only=True):
     cause: str
     severity: str
     cost_ms: float | None = None
+    """What the step, replayed without it, is shorter by: median over steps of the mean over ranks."""
+    cost_ms_ci: Span | None = None
+    """Bootstrap 95 % interval over the steps; absent with fewer than two of them."""
     confidence: str
     steps: list[int] = []
     ranks: list[int] = []

@@ -10,6 +10,7 @@ from stepscope.audit.causes.framework import framework_of
 from stepscope.audit.result import Finding
 from stepscope.replay.graph import StepGraph
 from stepscope.replay.joined import Key
+from stepscope.stats import bootstrap_interval
 from stepscope.trace.recording import CollectiveOp
 from stepscope.units import ns_to_ms
 
@@ -47,6 +48,7 @@ def priced(case: Case, price: Price | None, description: Description) -> list[Fi
             cause=description.cause,
             severity="high" if share >= _HIGH else "medium" if share >= _MEDIUM else "low",
             cost_ms=price.ms,
+            cost_ms_ci=bootstrap_interval(list(price.by_step.values())),
             confidence=description.confidence,
             steps=sorted(number for number, ms in price.by_step.items() if ms > 0),
             ranks=sorted(description.ranks or [rank for rank in known if rank is not None]),
