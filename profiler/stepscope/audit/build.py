@@ -56,7 +56,7 @@ def audit(
     rows = [row for basis in bases for row in collective_rows(basis)]
     findings, failed = find_causes(case)
     setting = Setting(
-        gates=gates_of(recordings),
+        gates=[*gates_of(recordings), *(doubt.message for doubt in pairing.doubts if doubt.void)],
         any_comm=any(recording.collectives for recording in recordings),
         world_size=_world_size(recordings),
         doubts=pairing.doubts,

@@ -9,7 +9,7 @@ import numpy as np
 from stepscope.stats import median
 from stepscope.trace import roles
 from stepscope.trace.recording import Recording
-from stepscope.trace.steps import Window
+from stepscope.trace.steps import BY_PROFILER, Window
 
 _HALF = 0.5
 """A step that launched less than this share of the other steps' compute was not recorded whole."""
@@ -50,7 +50,7 @@ def _compute_counts(recording: Recording, windows: tuple[Window, ...]) -> dict[i
 
 
 def _is_first(recording: Recording, number: int) -> bool:
-    return recording.steps.found_by == "ProfilerStep" and number == 0 and len(recording.collectives) > 0
+    return recording.steps.found_by == BY_PROFILER and number == 0 and len(recording.collectives) > 0
 
 
 def _is_static_graph_start(number: int, buckets: Counter[int], *, static_graph: bool) -> bool:

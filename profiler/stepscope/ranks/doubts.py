@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from stepscope.ranks.clocks import fit_clocks
 from stepscope.ranks.paired import Paired
+from stepscope.ranks.strangers import strangers
 from stepscope.stats import median
 from stepscope.trace.recording import Recording
 
@@ -24,26 +25,40 @@ _SAID_ONE_BY_ONE = 5
 class Doubt:
     """Something about the files as a set. code is stable, message for people, sources are the files that it is about.
 
-    grave: nothing that one file says of another can be relied on; else some of it is missing.
+    grave: nothing that one file says of another can be relied on; else some of it is missing. void: together they can't carry a
+    verdict.
     """
 
     code: str
     message: str
     grave: bool
     sources: tuple[str, ...] = ()
+    void: bool = False
 
 
 def doubts_before(recordings: Sequence[Recording]) -> list[Doubt]:
-    """What the files' own account of rank and run tells; after a grave doubt nothing may be paired."""
-    return [*_repeated(recordings), *_unknown(recordings), *_not_one_run(recordings), *_missing(recordings)]
+    """What each file's own account of rank, run and gradients tells; after a grave doubt nothing may be paired.
+
+    InputError where they are certainly of no one run.
+    """
+    of_headers = (*_repeated(recordings), *_unknown(recordings), *_not_one_run(recordings))
+    return [*_strangers(recordings), *of_headers, *_missing(recordings)]
 
 
 def doubts_after(
     recordings: Sequence[Recording], paired: Sequence[Paired], mispaired: Sequence[str]
 ) -> list[Doubt]:
     """What laying their collectives side by side shows; after a grave doubt the pairs are chance."""
-    found = [*_at_other_times(recordings, paired), *_mispaired(mispaired, grave=not paired)]
+    found = [*_at_other_times(recordings, paired, mispaired), *_mispaired(mispaired, grave=not paired)]
     return found if any(doubt.grave for doubt in found) else [*found, *_clocks_apart(recordings, paired)]
+
+
+def _strangers(recordings: Sequence[Recording]) -> list[Doubt]:
+    text = strangers(recordings)
+    if text is None:
+        return []
+    advice = "they are of different runs or windows; audit them one by one"
+    return [Doubt("different-runs", f"{text}: {advice}", grave=True, void=True)]
 
 
 def _repeated(recordings: Sequence[Recording]) -> list[Doubt]:
@@ -101,8 +116,10 @@ def _missing(recordings: Sequence[Recording]) -> list[Doubt]:
     return [Doubt("ranks-missing", text, grave=False)]
 
 
-def _at_other_times(recordings: Sequence[Recording], paired: Sequence[Paired]) -> list[Doubt]:
-    """The ends that a pair shares must be one moment, as far as clocks go."""
+def _at_other_times(
+    recordings: Sequence[Recording], paired: Sequence[Paired], mispaired: Sequence[str]
+) -> list[Doubt]:
+    """The ends that a pair shares must be one moment, as far as clocks go; a run at another time may be the same job again."""
     apart: dict[tuple[int, int], list[int]] = defaultdict(list)
     for one in paired:
         if one.synchronising:
@@ -117,9 +134,9 @@ def _at_other_times(recordings: Sequence[Recording], paired: Sequence[Paired]) -
         if middle > most:
             ranks = " and ".join(str(recordings[k].header.rank) for k in (first, index))
             text = f"what would be the same collectives on ranks {ranks} ended {middle / 1e9:,.1f} s apart"
-            return [
-                Doubt("different-runs", f"{text}: they are of different runs, and none is paired", grave=True)
-            ]
+            text += ", and others are on some ranks only" if mispaired else ""
+            text += ": they are of different runs, and none is paired"
+            return [Doubt("different-runs", text, grave=True, void=bool(mispaired))]
     return []
 
 

@@ -34,7 +34,10 @@ class Pairing:
 
 
 def pair(recordings: Sequence[Recording]) -> Pairing:
-    """Pair the collectives of one run's recordings; nothing is paired where they are no set of ranks of one run."""
+    """Pair the collectives of one run's recordings; nothing is paired where they are no set of ranks of one run.
+
+    InputError where they certainly are of different runs, and together tell nothing.
+    """
     doubts = doubts_before(recordings)
     if len(recordings) < 2 or any(doubt.grave for doubt in doubts):
         return Pairing(doubts=tuple(doubts))

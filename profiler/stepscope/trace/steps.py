@@ -16,7 +16,9 @@ from stepscope.trace import host
 from stepscope.trace.columns import Trace, TraceWarning
 
 NO_STEP = -1
-_MARK = "ProfilerStep#"
+BY_PROFILER = "ProfilerStep"
+"""What steps were found by where the training itself numbered them."""
+_MARK = f"{BY_PROFILER}#"
 
 _Named = tuple[str, int, int]
 
@@ -82,7 +84,7 @@ def _by_profiler_step(trace: Trace) -> Steps | None:
         windows.append(Window(number, start, int(events.end[row])))
     message = f"{repeated} step marks repeat the number of an earlier step: only the first of each counts"
     warnings = (TraceWarning("repeated-steps", message),) if repeated else ()
-    return Steps(tuple(windows), "ProfilerStep", warnings) if windows else None
+    return Steps(tuple(windows), BY_PROFILER, warnings) if windows else None
 
 
 def _by_optimizer(trace: Trace) -> Steps | None:
