@@ -53,6 +53,7 @@ def full() -> Audit:
             gain_ms=18.5,
             gain_ms_ci=(16.25, 20.75),
             contention_ms=2.25,
+            launch_ms=1.5,
         ),
         stragglers=[
             {"rank": 1, "last_share": 0.75, "collectives": 12, "lateness_ms": 3.25, "total_ms": 29.25},

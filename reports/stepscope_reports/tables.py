@@ -291,19 +291,22 @@ def recommended(one: Recommendation) -> str:
     low, high = one.gain_ms_ci
     return (
         f"`bucket_cap_mb={one.bucket_cap_mb:g}` is predicted to make a step {milliseconds(one.gain_ms)} shorter (95 % interval "
-        f"{milliseconds(low)} to {milliseconds(high)}), with {plural(one.buckets, 'bucket')}{_contention(one)}; "
+        f"{milliseconds(low)} to {milliseconds(high)}), with {plural(one.buckets, 'bucket')}{_gained(one)}; "
         "`stepscope predict` has the other sizes, `stepscope sweep` measures them"
     )
 
 
-def _contention(one: Recommendation) -> str:
-    """What of the gain is none of the cost of communication, where that is a hundredth of it or more."""
-    contended = one.contention_ms or 0.0
-    if abs(contended) < 0.01 * one.gain_ms:
-        return ""
-    transfers = milliseconds(one.gain_ms - contended)
-    side = "less" if contended > 0 else "more"
-    return (
-        f": {transfers} less waiting for transfers, and {milliseconds(abs(contended))} {side} compute slowed beside them "
-        "(contention, no part of the cost of communication)"
+def _gained(one: Recommendation) -> str:
+    """What the gain consists of, where a hundredth of it or more is none of the cost of communication."""
+    contended, launched = one.contention_ms or 0.0, one.launch_ms or 0.0
+    parts = (
+        (one.gain_ms - contended - launched, "waiting for transfers"),
+        (launched, "waiting for late launches"),
+        (contended, "compute slowed by transfers beside it"),
     )
+    told = [
+        f"{milliseconds(abs(ms))} {'less' if ms > 0 else 'more'} {what}"
+        for ms, what in parts
+        if abs(ms) >= 0.01 * one.gain_ms
+    ]
+    return f": {', '.join(told)} (the cost of communication has the first alone)" if len(told) > 1 else ""

@@ -49,7 +49,7 @@ def _recommend(case: Case) -> result.Recommendation | None:
         step_ms=ns_to_ms(step - gain),
         gain_ms=ns_to_ms(gain),
         gain_ms_ci=(ns_to_ms(interval[0]), ns_to_ms(interval[1])),
-        contention_ms=_less_contention(case, speed, link, choice.cap_mb, gain),
+        **_parts(case, speed, link, choice.cap_mb, gains[choice.cap_mb]),
     )
 
 
@@ -64,12 +64,21 @@ def _tried(
     return outcomes, {cap: outcome.gains(now) for cap, outcome in outcomes.items()}
 
 
-def _less_contention(case: Case, speed: float, link: Link, cap: float, gain: float) -> float | None:
-    """How much of a gain in ns is compute that is slowed less by transfers beside it, in ms; None where nothing tells that."""
-    if Rebucketing(case).slowdown is None:
-        return None
-    _, gains = _tried(Rebucketing(case, host_time=speed, contended=False), link, [cap])
-    return ns_to_ms(gain - median(list(gains[cap].values())))
+def _parts(case: Case, speed: float, link: Link, cap: float, gains: Mapping[int, float]) -> dict[str, float]:
+    """What of a cap's gains in ns by step is no less waiting for transfers: `contention_ms` where that is known, `launch_ms`."""
+    alone = Rebucketing(case, host_time=speed, contended=False)
+    found, quiet = {}, gains
+    if Rebucketing(case).slowdown is not None:
+        quiet = _tried(alone, link, [cap])[1][cap]
+        found["contention_ms"] = _typical(gains) - _typical(quiet)
+    instant = _tried(alone, Link(0.0, 0.0), [cap])[1][cap]
+    transfers = {number: gain - instant[number] for number, gain in quiet.items()}
+    found["launch_ms"] = _typical(quiet) - _typical(transfers)
+    return found
+
+
+def _typical(gains: Mapping[int, float]) -> float:
+    return ns_to_ms(median(list(gains.values())))
 
 
 def _much_is_exposed(case: Case, step_ms: float) -> bool:
