@@ -298,11 +298,11 @@ def recommended(one: Recommendation) -> str:
 
 def _gained(one: Recommendation) -> str:
     """What the gain consists of, where a hundredth of it or more is none of the cost of communication."""
-    contended, launched = one.contention_ms or 0.0, one.launch_ms or 0.0
+    contended, late = one.contention_ms or 0.0, one.late_start_ms or 0.0
     parts = (
-        (one.gain_ms - contended - launched, "waiting for transfers"),
-        (launched, "waiting for late launches"),
-        (contended, "compute slowed by transfers beside it"),
+        (one.gain_ms - contended - late, "waiting for transfers"),
+        (late, "waiting for them to start"),
+        (contended, "compute slowed beside them"),
     )
     told = [
         f"{milliseconds(abs(ms))} {'less' if ms > 0 else 'more'} {what}"

@@ -217,20 +217,20 @@ def test_the_bucket_size_that_is_predicted_to_help_is_part_of_the_answer() -> No
     ("parts", "told"),
     [
         ({}, "with 7 buckets; `"),
-        ({"launch_ms": 0.05}, "with 7 buckets; `"),
+        ({"late_start_ms": 0.05}, "with 7 buckets; `"),
         (
-            {"contention_ms": 2.0, "launch_ms": 1.0},
-            "with 7 buckets: 5.00 ms less waiting for transfers, 1.00 ms less waiting for late launches, 2.00 ms less compute "
-            "slowed by transfers beside it (the cost of communication has the first alone); `",
+            {"contention_ms": 2.0, "late_start_ms": 1.0},
+            "with 7 buckets: 5.00 ms less waiting for transfers, 1.00 ms less waiting for them to start, 2.00 ms less compute "
+            "slowed beside them (the cost of communication has the first alone); `",
         ),
         (
             {"contention_ms": -2.0},
-            "with 7 buckets: 10.00 ms less waiting for transfers, 2.00 ms more compute slowed by transfers beside it (",
+            "with 7 buckets: 10.00 ms less waiting for transfers, 2.00 ms more compute slowed beside them (",
         ),
     ],
 )
 def test_what_of_a_gain_is_no_part_of_the_cost_is_said(parts: dict[str, float], told: str) -> None:
-    """8 ms shorter; the cost of communication leaves contention and late launches apart, the gain does not."""
+    """8 ms shorter; the cost of communication leaves contention and late starts apart, the gain does not."""
     one = Recommendation(bucket_cap_mb=5, buckets=7, step_ms=346, gain_ms=8, gain_ms_ci=(7, 9), **parts)
     assert told in text_of(replace(with_findings(), recommendation=one))
 

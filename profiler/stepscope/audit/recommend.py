@@ -65,7 +65,7 @@ def _tried(
 
 
 def _parts(case: Case, speed: float, link: Link, cap: float, gains: Mapping[int, float]) -> dict[str, float]:
-    """What of a cap's gains in ns by step is no less waiting for transfers: `contention_ms` where that is known, `launch_ms`."""
+    """What of a cap's gains in ns by step is no less waiting for transfers: `contention_ms` where that is known, `late_start_ms`."""
     alone = Rebucketing(case, host_time=speed, contended=False)
     found, quiet = {}, gains
     if Rebucketing(case).slowdown is not None:
@@ -73,7 +73,7 @@ def _parts(case: Case, speed: float, link: Link, cap: float, gains: Mapping[int,
         found["contention_ms"] = _typical(gains) - _typical(quiet)
     instant = _tried(alone, Link(0.0, 0.0), [cap])[1][cap]
     transfers = {number: gain - instant[number] for number, gain in quiet.items()}
-    found["launch_ms"] = _typical(quiet) - _typical(transfers)
+    found["late_start_ms"] = _typical(quiet) - _typical(transfers)
     return found
 
 

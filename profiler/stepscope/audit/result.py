@@ -275,9 +275,9 @@ class Recommendation(_Plain, frozen=True, kw_only=True):
     contention_ms: float | None = None
     """How much of the gain is compute that transfers slow less (below 0: more), which is no part of the cost of communication;
     absent where nothing tells."""
-    launch_ms: float | None = None
-    """How much of the gain would be left if no transfer took any time: gradients sent as the last of them is there, where
-    they were launched late. No part of the cost of communication either; the rest of the gain is."""
+    late_start_ms: float | None = None
+    """How much of the gain would be left if no transfer took any time: buckets that start when their last gradient is there,
+    where the recorded ones started late. No part of the cost of communication either; the rest of the gain is."""
 
 
 class Warning(_Plain, frozen=True, kw_only=True):
