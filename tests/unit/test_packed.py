@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from stepscope.audit.build import audit
+from stepscope.cli.main import main
 from stepscope.errors import InputError
 from stepscope.trace import packed
 from stepscope.trace.classify import classify
@@ -94,6 +95,21 @@ class TestWhatIsPacked:
         file = tmp_path / "rank0.1.columns"
         file.write_bytes(pack(read(simulated[0])))
         assert find_traces([str(tmp_path)]) == [file]
+
+    @pytest.mark.parametrize(
+        "options", [["second-opinion"], ["audit", "--report", "perfetto"], ["open", "--tensorboard"]]
+    )
+    def test_says_to_whoever_needs_its_events_that_it_keeps_none(
+        self, simulated: list[Path], options: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        pytest.importorskip("torch_tb_profiler")
+        file = tmp_path / "rank0.1.columns"
+        file.write_bytes(pack(read(simulated[0])))
+        assert main([*options, str(tmp_path)]) == 2
+        assert capsys.readouterr().err == (
+            f"stepscope: error: {file}: a gathered recording, which keeps what an audit reads and no trace events; record with "
+            "`stepscope run --gather --keep-traces`, and name the folder traces in the run directory\n"
+        )
 
 
 def rewritten(content: bytes, change: Callable[[list[Any], dict[str, Any]], None]) -> bytes:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from stepscope.errors import InputError
+from stepscope.trace.packed import SUFFIX, refuse_packed
 
 PACKAGES = ("tensorboard", "torch_tb_profiler")
 TRACES = ("*.pt.trace.json", "*.pt.trace.json.gz")
@@ -23,6 +24,8 @@ def serve(run: Path, port: int | None, *, browser: bool) -> None:
     if missing:
         raise InputError(f"--tensorboard needs {' and '.join(missing)}: pip install 'stepscope[tensorboard]'")
     if not any(next(run.glob(pattern), None) for pattern in TRACES):
+        for gathered in sorted(run.glob(f"*{SUFFIX}")):
+            refuse_packed(gathered)
         raise InputError(
             f"{run}: no trace in it that TensorBoard's profiler plugin reads ({' or '.join(TRACES)})"
         )

@@ -12,6 +12,7 @@ from stepscope.errors import InputError
 from stepscope.trace.chunks import first_text
 from stepscope.trace.files import TraceFile, located, reading_errors, reason
 from stepscope.trace.packed import SUFFIX as COLUMNS_SUFFIX
+from stepscope.trace.packed import refuse_packed
 
 _OWN_FILES = frozenset({"run.json", "audit.json", "fabric.json"})
 """What a run directory holds beside its traces."""
@@ -67,11 +68,13 @@ def find_traces(paths: Sequence[str]) -> list[TraceFile]:
 
 
 def find_local_traces(paths: Sequence[str]) -> list[Path]:
-    """The same for other tools, which read files of this machine. InputError for one in a store."""
+    """The same for other tools, which read JSON on this machine. InputError for a file in a store, and for gathered columns."""
     found = find_traces(paths)
     remote = next((trace for trace in found if not isinstance(trace, Path)), None)
     if remote is not None:
         raise InputError(f"{remote}: other tools read files of this machine only; copy the traces here first")
+    for trace in found:
+        refuse_packed(trace)
     return [trace for trace in found if isinstance(trace, Path)]
 
 

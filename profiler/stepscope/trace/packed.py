@@ -125,6 +125,15 @@ def is_packed(path: TraceFile) -> bool:
         return False
 
 
+def refuse_packed(path: TraceFile) -> None:
+    """InputError for such a file, before whoever needs the events themselves takes it for damaged JSON."""
+    if path.is_file() and is_packed(path):
+        raise InputError(
+            f"{path}: a gathered recording, which keeps what an audit reads and no trace events; record with `stepscope run "
+            "--gather --keep-traces`, and name the folder traces in the run directory"
+        )
+
+
 def unpack(path: TraceFile) -> Trace:
     """The trace in a file that `pack` made. InputError, in one line, where it cannot be read or is not whole."""
     try:

@@ -13,6 +13,7 @@ from stepscope.trace.chunks import ahead, blocks
 from stepscope.trace.files import TraceFile
 from stepscope.trace.header import read_header
 from stepscope.trace.mend import Repairs
+from stepscope.trace.packed import refuse_packed
 from stepscope.trace.pieces import Pieces
 
 _DECODER = msgspec.json.Decoder(list[msgspec.Raw])
@@ -35,7 +36,8 @@ class RawTrace:
 
 @contextmanager
 def raw_trace(path: TraceFile) -> Iterator[RawTrace]:
-    """Open a trace file, plain or gzip. InputError where it can't be read or is no trace."""
+    """Open a trace file, plain or gzip. InputError where it can't be read, is no trace, or keeps no events."""
+    refuse_packed(path)
     with closing(ahead(blocks(path))) as text:
         pieces = Pieces(str(path), text, _DECODER.decode, Repairs())
         events = iter(pieces)
