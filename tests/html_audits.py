@@ -80,7 +80,7 @@ def _with_parts(step: Step) -> Step:
         outside_backward_ms=0.0,
         host_starved_ms=1.5,
         device_blocked_ms=0.0,
-        late_late_start_ms=20.0,
+        late_launch_ms=20.0,
         queue_ms=15.0,
         tail_ms=20.0,
         unattributed_ms=0.0,

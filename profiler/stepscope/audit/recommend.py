@@ -65,7 +65,7 @@ def _tried(
 
 
 def _parts(case: Case, speed: float, link: Link, cap: float, gains: Mapping[int, float]) -> dict[str, float]:
-    """What of a cap's gains in ns by step is no less waiting for transfers: `contention_ms` where that is known, `late_start_ms`."""
+    """What of a cap's gains in ns by step is no less waiting for transfers: contention, where it is known, and late starts."""
     alone = Rebucketing(case, host_time=speed, contended=False)
     found, quiet = {}, gains
     if Rebucketing(case).slowdown is not None:
