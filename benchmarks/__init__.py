@@ -1,1 +1,1 @@
-"""Speed and memory against peers; `python -m benchmarks --help`. Prints figures and ratios, asserts none."""
+"""Speed and memory against peers (`python -m benchmarks --help`), studies of accuracy, and what fills the gallery."""

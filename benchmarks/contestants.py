@@ -1,14 +1,17 @@
 """The programs that are measured, each in a process of its own: `python contestants.py NAME TRACE`.
 
 A script of its own without imports of ours at the top, because peers may live in another environment. Each prints one
-line: its peak memory in bytes, that of the processes it started included, and what it found, as a sign of its work.
+line of JSON: its peak memory in bytes, that of the processes it started included, what it found, as a sign of its work, and
+the version of the package it is of.
 """
 
 from __future__ import annotations
 
+import json
 import resource
 import sys
-from importlib import import_module
+import tempfile
+from importlib import import_module, metadata
 from pathlib import Path
 
 
@@ -16,11 +19,11 @@ def floor(trace: str) -> str:
     """Inflate and look at every byte once, decode nothing: what no reader of the format can beat on one thread."""
     from zlib_ng import zlib_ng
 
-    stream = zlib_ng.decompressobj(31)
     size = events = 0
     with Path(trace).open("rb") as file:
+        inflate = zlib_ng.decompressobj(31).decompress if file.peek(2)[:2] == b"\x1f\x8b" else bytes
         while block := file.read(256 << 10):
-            text = stream.decompress(block)
+            text = inflate(block)
             size += len(text)
             events += text.count(b'"ph"')
     return f"{size} bytes, {events} events"
@@ -73,25 +76,58 @@ def hta(trace: str) -> str:
     return f"overlap {float(overlap['comp_comm_overlap_pctg'].iloc[0]):.2f} %"
 
 
+def tb_profiler(trace: str) -> str:
+    """TensorBoard's plugin: its parse of one trace, up to the figures of its overview and its distributed view."""
+    import logging
+
+    logging.disable(logging.WARNING)
+    with tempfile.TemporaryDirectory() as scratch:
+        data = import_module("torch_tb_profiler.profiler.data").RunProfileData
+        steps = data.parse("worker", "1", trace, scratch).comm_overlap_costs
+    communication = sum(step.communication for step in steps)
+    overlap = sum(step.overlap for step in steps) / communication if communication else 0
+    return f"overlap {100 * overlap:.2f} %"
+
+
 def tracelens(trace: str) -> str:
     """AMD's TraceLens, from a checkout on the import path: load, and its breakdown of the device's timeline."""
+    import_module("orjson")  # which it names as a need of its own, but reads more slowly without
     peer = import_module("TraceLens")
     events = peer.DataLoader.load_data(trace)["traceEvents"]
+    for number, event in enumerate(events):
+        event["UID"] = number  # as its tree numbers them, for the breakdown of 2026 asks for it
     breakdown = peer.GPUEventAnalyser(events).get_breakdown_df().set_index("type")["time ms"]
     return f"exposed communication {float(breakdown['exposed_comm_time']):.3f} ms"
 
 
-CONTESTANTS = {function.__name__: function for function in (floor, read, overlap, audit, hta, tracelens)}
+CONTESTANTS = {
+    function.__name__: function for function in (floor, read, overlap, audit, hta, tb_profiler, tracelens)
+}
+DISTRIBUTIONS = {"hta": "HolisticTraceAnalysis", "tb_profiler": "torch-tb-profiler"}
 
 
 def peak_bytes() -> int:
     """Peak resident size of this process plus that of the largest it started: an upper bound of what both held."""
     unit = 1 if sys.platform == "darwin" else 1024
-    return unit * sum(
-        resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    own, children = (
+        unit * resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )
+    status = Path("/proc/self/status")
+    if (
+        status.exists()
+    ):  # ru_maxrss starts at what the process that started this one held (getrusage(2): kept by execve)
+        lines = status.read_text().splitlines()
+        own = next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    return own + children
+
+
+def main(name: str, trace: str) -> None:
+    """Run one of them and say what it took."""
+    found = CONTESTANTS[name](trace)
+    peak = peak_bytes()
+    version = metadata.version(DISTRIBUTIONS[name]) if name in DISTRIBUTIONS else ""
+    print(json.dumps({"peak_bytes": peak, "found": found, "version": version}))
 
 
 if __name__ == "__main__":
-    found = CONTESTANTS[sys.argv[1]](sys.argv[2])
-    print(peak_bytes(), found)
+    main(*sys.argv[1:])

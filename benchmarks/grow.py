@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-_NUMBERS = re.compile(rb'"(ts|correlation|External id|id)": (\d+)|ProfilerStep#(\d+)')
+_IDS = rb"correlation|External id|Python id|Python parent id|id"
+_NUMBERS = re.compile(rb'"(ts|%b)": (\d+)|ProfilerStep#(\d+)' % _IDS)
 _LIST_START = re.compile(rb'"traceEvents"\s*:\s*\[')
 _PAUSE_US = 1_000_000
 """Between two copies."""
@@ -21,9 +22,7 @@ def grow(source: Path, target: Path, size: int) -> int:
 
     ValueError where the source is not laid out as Kineto writes it.
     """
-    text = source.read_bytes()
-    if text[:2] == b"\x1f\x8b":
-        text = gzip.decompress(text)
+    text = text_of(source)
     start = _LIST_START.search(text)
     end = text.rfind(b"]", 0, _last_event_end(text))
     if start is None or end < 0:
@@ -40,6 +39,12 @@ def grow(source: Path, target: Path, size: int) -> int:
     return total
 
 
+def text_of(trace: Path) -> bytes:
+    """A trace as text, gzipped or not."""
+    text = trace.read_bytes()
+    return gzip.decompress(text) if text[:2] == b"\x1f\x8b" else text
+
+
 def _last_event_end(text: bytes) -> int:
     """A place behind the list's closing bracket and before any other: the header may follow it."""
     mark = text.rfind(b"Record Window End")
@@ -49,7 +54,7 @@ def _last_event_end(text: bytes) -> int:
 
 def _copies(body: bytes, count: int) -> Iterator[bytes]:
     times = [int(time) for time in re.findall(rb'"ts": (\d+)', body)]
-    ids = [int(number) for number in re.findall(rb'"(?:correlation|External id|id)": (\d+)', body)]
+    ids = [int(number) for number in re.findall(rb'"(?:%b)": (\d+)' % _IDS, body)]
     steps = len(set(re.findall(rb"ProfilerStep#(\d+)", body)))
     span, id_step = max(times) - min(times) + _PAUSE_US, max(ids) + 1
 

@@ -29,7 +29,7 @@ import msgspec
 
 from benchmarks.grow import grow
 from benchmarks.ranks_page import page, pictures
-from benchmarks.read_trace import DEFAULT_SOURCE
+from benchmarks.sources import DEFAULT_SOURCE
 from stepscope.audit.result import Audit
 from stepscope_workloads.simulate import Fabric, Job, Simulation, parse, uniform
 
