@@ -24,8 +24,8 @@ import msgspec
 
 from stepscope.audit.build import audit
 from stepscope.audit.result import Audit, Thresholds, Warning
-from stepscope.capture.joined import joined
 from stepscope.capture.metadata import RunMetadata
+from stepscope.capture.nodes import as_one_run
 from stepscope.cli.arguments import add_output_options, share
 from stepscope.cli.gate import Gate, add_gate_options
 from stepscope.cli.output import refuse_existing, refuse_same
@@ -151,7 +151,7 @@ def _run_description(paths: Sequence[str]) -> dict[str, Any] | None:
         return None
     if len(folders) == 1:
         return _described(folders[0], dict[str, Any])
-    run = joined([_described(folder, RunMetadata) for folder in folders])
+    run = as_one_run([_described(folder, RunMetadata) for folder in folders])
     return None if run is None else msgspec.to_builtins(run)
 
 

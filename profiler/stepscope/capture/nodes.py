@@ -10,7 +10,7 @@ from stepscope.capture.cost import profiler_cost
 from stepscope.capture.metadata import RunMetadata
 
 
-def joined(runs: Sequence[RunMetadata]) -> RunMetadata | None:
+def as_one_run(runs: Sequence[RunMetadata]) -> RunMetadata | None:
     """The parts of one job as one run.json; None where they are no such parts: another script or size, or a rank twice."""
     runs = sorted(runs, key=lambda run: min(rank.rank for rank in run.ranks))
     ranks = [rank for run in runs for rank in run.ranks]
