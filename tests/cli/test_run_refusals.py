@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from stepscope.capture.config import DEFAULT_STEPS, DEFAULT_WARMUP
 from stepscope.cli.main import main
 
 WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; from stepscope.cli.main import main; sys.exit(main(sys.argv[1:]))"
@@ -35,6 +36,18 @@ WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; from stepscope.cli.mai
             ["--json", "notes.txt", "--nproc-per-node", "1", "gpt"],
             "notes.txt exists; pass --force to replace it, or name another file",
         ),
+        (
+            ["--json", "new", "--out", "new", "--nproc-per-node", "1", "gpt"],
+            "new is named twice, and one would replace the other; name another file",
+        ),
+        (
+            ["--keep-traces", "gpt"],
+            "--keep-traces goes with --gather; without it the traces are kept in any case",
+        ),
+        (
+            ["--tolerance", "5%", "gpt"],
+            "--tolerance is how much worse than --baseline may be; name one, or leave it out",
+        ),
     ],
 )
 def test_it_is_refused_in_one_line(
@@ -49,6 +62,29 @@ def test_it_is_refused_in_one_line(
     assert main(["run", *arguments]) == 2
     assert capsys.readouterr() == ("", f"stepscope: error: {line}\n")
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        *(
+            ["--warmup", str(DEFAULT_WARMUP)],
+            ["--warmup", "7"],
+            ["--steps", str(DEFAULT_STEPS)],
+            ["--steps", "7"],
+        ),
+        *(["--with-stack"], ["--stop"], ["--gather"], ["--keep-traces"], ["--noise-scale"], ["--json", "-"]),
+        *(["--fail-on", "comm-bound"], ["--baseline", "x"], ["--tolerance", "5%"], ["--annotate", "auto"]),
+    ],
+    ids=" ".join,
+)
+def test_no_option_of_a_recording_goes_with_monitor_its_defaults_value_included(
+    option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", *option, "--monitor", "10", "gpt", "--steps", "3"]) == 2
+    assert capsys.readouterr().err == (
+        f"stepscope: error: {option[0]} does not go with --monitor, which makes no recording; leave one out\n"
+    )
 
 
 def test_without_a_script_it_says_what_is_required(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from stepscope.errors import InputError
@@ -29,6 +30,13 @@ def suggesting(parser: argparse.ArgumentParser, message: str) -> str:
     names = [name for name in parser._option_string_actions if name.startswith("--")]
     close = difflib.get_close_matches(unknown[1], names, n=1) if unknown else []
     return f"{message}; did you mean {close[0]}?" if close else message
+
+
+def options_given(parser: argparse.ArgumentParser, argv: Sequence[str], names: Iterable[str]) -> list[str]:
+    """Those of the parser's options, by their names in a namespace, that a command line has, with their defaults' values too."""
+    unset = object()
+    parsed = parser.parse_args(argv, argparse.Namespace(**dict.fromkeys(names, unset)))
+    return [name for name in names if getattr(parsed, name) is not unset]
 
 
 def share(text: str) -> float:

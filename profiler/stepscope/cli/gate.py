@@ -44,7 +44,6 @@ def add_gate_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tolerance",
         type=tolerance,
-        default=DEFAULT_TOLERANCE,
         metavar="PERCENT",
         help="points of the step (of gradient communication for the overlap) that may get lost (default 5%%)",
     )
@@ -74,10 +73,14 @@ class Gate:
         known = installed(ANNOTATIONS)
         if annotate != NONE and annotate not in known:
             raise InputError(f"no annotations {annotate!r}; there are {', '.join(sorted({*known, NONE}))}")
+        if args.tolerance is not None and args.baseline is None:
+            raise InputError(
+                "--tolerance is how much worse than --baseline may be; name one, or leave it out"
+            )
         return cls(
             fail_on=args.fail_on,
             baseline=None if args.baseline is None else _baseline(args.baseline),
-            tolerance=args.tolerance,
+            tolerance=DEFAULT_TOLERANCE if args.tolerance is None else args.tolerance,
             annotate=None if annotate == NONE else annotate,
         )
 

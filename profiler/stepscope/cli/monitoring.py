@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 
 from stepscope.capture.config import LEAST_EVERY, MONITOR_FILE
@@ -13,7 +14,10 @@ from stepscope.cli.gate import GATE_OPTIONS
 from stepscope.cli.launching import say
 from stepscope.errors import InputError
 
-_OF_A_RECORDING = ("warmup", "steps", "with_stack", "stop", "gather", "noise_scale", "json", *GATE_OPTIONS)
+_OF_A_RECORDING = (
+    *("warmup", "steps", "with_stack", "stop", "gather", "keep_traces", "noise_scale", "json"),
+    *GATE_OPTIONS,
+)
 """Options that say something of the one recording, which a monitor does not make."""
 
 
@@ -28,10 +32,10 @@ def add_monitor_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def refuse_beside_monitor(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """Raise InputError for options that would have no effect."""
-    for name in _OF_A_RECORDING:
-        if getattr(args, name, None) != parser.get_default(name):
+def refuse_beside_monitor(given: Iterable[str]) -> None:
+    """Raise InputError for the first of the given options, by their names in a namespace, that would have no effect."""
+    for name in given:
+        if name in _OF_A_RECORDING:
             option = name.replace("_", "-")
             raise InputError(
                 f"--{option} does not go with --monitor, which makes no recording; leave one out"

@@ -36,12 +36,12 @@ from stepscope.capture.outcome import what_failed, what_is_kept, what_is_missing
 from stepscope.capture.rundir import default_name, make_run_dir, trace_folder
 from stepscope.capture.target import Target, find_target
 from stepscope.capture.torchrun import gpu_count, torchrun_parser
-from stepscope.cli.arguments import Parser, add_output_options, suggesting
+from stepscope.cli.arguments import Parser, add_output_options, options_given, suggesting
 from stepscope.cli.audit import audit_paths
 from stepscope.cli.gate import GATE_OPTIONS, Gate, add_gate_options
 from stepscope.cli.launching import ONE_NODE, at_least_one, refuse_no_python, say, settle_processes
 from stepscope.cli.monitoring import add_monitor_option, conclude_monitored, refuse_beside_monitor
-from stepscope.cli.output import STANDARD_OUTPUT, refuse_existing
+from stepscope.cli.output import STANDARD_OUTPUT, refuse_existing, refuse_same
 from stepscope.cli.progress import progress_bar
 from stepscope.cli.reports import deliver, find_report, suggest_page
 from stepscope.cli.stored import AUDIT_FILE
@@ -68,6 +68,7 @@ def execute_raw(argv: list[str]) -> int:
     processes = settle_processes(args, gpus)
     run_dir = Path(args.out or default_name(started))
     refuse_existing((args.json,), force=args.force)
+    refuse_same((args.json, run_dir))
     make_run_dir(
         run_dir, started, force=args.force, shared=args.fabric is None and args.nnodes not in ONE_NODE
     )
@@ -109,10 +110,10 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     _add_options(parser)
     args = parser.parse_args(argv)
     refuse_no_python(args)
+    if args.monitor is not None:
+        refuse_beside_monitor(options_given(parser, argv, OWN_OPTIONS))
     if args.keep_traces and not args.gather:
         raise InputError("--keep-traces goes with --gather; without it the traces are kept in any case")
-    if args.monitor is not None:
-        refuse_beside_monitor(parser, args)
     return args
 
 
