@@ -11,9 +11,11 @@ from stepscope.audit.overlap import Overlap
 from stepscope.audit.result import Thresholds, Verdict
 from stepscope.audit.step import MeasuredStep
 from stepscope.audit.wording import (
+    BELOW_THRESHOLD,
     COMM_BOUND,
     COMM_SENSITIVE,
     COMPUTE_BOUND,
+    HIDDEN_NOW,
     INCONCLUSIVE,
     NO_COMMUNICATION,
     NOT_WAITED_FOR,
@@ -193,11 +195,16 @@ def _label(samples: Sequence[Sample], cost: Figure, comm: Figure, thresholds: Th
         )
     if not heavy:
         return COMPUTE_BOUND, "little communication"
-    return COMM_SENSITIVE, NOT_WAITED_FOR if _exposed_share(samples) > thresholds.cost_share else "hidden now"
+    return COMM_SENSITIVE, _why_no_more(samples, thresholds)
 
 
-def _exposed_share(samples: Sequence[Sample]) -> float:
-    return median([s.step.overlap.exposed / s.step.took for s in samples])
+def _why_no_more(samples: Sequence[Sample], thresholds: Thresholds) -> str:
+    """Why communication that takes much of the step costs little of it."""
+    comm, exposed = (sum(getattr(s.step.overlap, name) for s in samples) for name in ("comm", "exposed"))
+    much = median([s.step.overlap.exposed / s.step.took for s in samples]) > thresholds.cost_share
+    if much and 2 * sum(s.step.cost for s in samples) < exposed:
+        return NOT_WAITED_FOR
+    return BELOW_THRESHOLD if 2 * exposed > comm else HIDDEN_NOW
 
 
 def _main_reason(samples: Sequence[Sample]) -> str:

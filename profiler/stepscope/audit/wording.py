@@ -17,7 +17,9 @@ NO_COMMUNICATION = "no communication"
 
 RECORDED, INFERRED, PARTLY_RECORDED = "recorded", "inferred", "partly recorded"
 
+HIDDEN_NOW = "hidden now"
 NOT_WAITED_FOR = "exposed, but not what the step waits for"
+BELOW_THRESHOLD = "exposed, but below the threshold"
 
 _FEW_STEPS = 5
 """With fewer steps a bootstrap interval is hardly more than their range."""
@@ -47,12 +49,14 @@ class Facts:
 
 _MEANING = {
     COMM_BOUND: "waiting for communication takes more than {limit:.0f} % of the step",
-    COMM_SENSITIVE: "communication is hidden now, but there is enough of it that whatever breaks the overlap will show",
+    COMM_SENSITIVE: "most communication is hidden now, but there is enough of it that whatever breaks the overlap will show",
     COMPUTE_BOUND: "communication is small beside compute",
 }
 _REASONS = {
-    NOT_WAITED_FOR: "Much of it is exposed, yet without any transfer the step would hardly be shorter: it waits for the host "
-    "or for a rank that is late.",
+    BELOW_THRESHOLD: "Most of it is exposed. The step waits for it for less than {limit:.0f} % of its time, but whatever makes "
+    "it longer will show.",
+    NOT_WAITED_FOR: "Much of it is exposed, yet without any transfer the step would be shorter by less than half of that: it "
+    "waits for the host or for a rank that is late.",
     "waiting": "Most of it is waiting for a rank that arrives late, not transfer: look for the straggler.",
     "serialised": "The gradients would fit into backward, but their transfers start too late or run on after it.",
     "link": "The gradients do not fit into backward: no schedule of these buckets hides them on this link.",
@@ -84,12 +88,12 @@ _HOST_BOUND = (
 
 def explanation(facts: Facts) -> str:
     """A few sentences behind the label: meaning, reason, how the cost was found, and what limits the answer."""
-    sentences = []
-    if facts.label in _MEANING and facts.reason != NOT_WAITED_FOR:
-        meaning = _MEANING[facts.label].format(limit=100 * facts.thresholds.cost_share)
-        sentences.append(f"{facts.label}: {meaning}.")
-    if facts.label == COMM_BOUND or facts.reason == NOT_WAITED_FOR:
-        sentences.append(_REASONS[facts.reason])
+    sentences, limit = [], 100 * facts.thresholds.cost_share
+    exposed = facts.reason in (NOT_WAITED_FOR, BELOW_THRESHOLD)
+    if facts.label in _MEANING and not exposed:
+        sentences.append(f"{facts.label}: {_MEANING[facts.label].format(limit=limit)}.")
+    if facts.label == COMM_BOUND or exposed:
+        sentences.append(_REASONS[facts.reason].format(limit=limit))
     if facts.headroom is not None and facts.reason != NOT_WAITED_FOR:
         sentences.append(
             f"The wire may get {facts.headroom:.1f} times slower before the label changes to {COMM_BOUND}."
