@@ -83,9 +83,10 @@ def run(
 def caps(*rounds: tuple[float, ...], names: tuple[str, ...] = ("5", "25", "100")) -> Made:
     """Runs of some caps, a tuple of times for each round."""
     made = [
-        run({"bucket-cap-mb": cap}, number, ms, figures(max(1, round(41 / float(cap))), float(cap)))
+        run({"bucket-cap-mb": cap}, number, ms, figures(max(1, round(41 / mib)), mib))
         for number, times in enumerate(rounds)
         for cap, ms in zip(names, times, strict=True)
+        for mib in [25.0 if cap == "script" else float(cap)]
     ]
     return Made(
         plan=plan(bucket_cap_mb=list(names)),
@@ -125,13 +126,35 @@ def test_sizes_that_cant_be_told_apart_are_listed_with_the_rounds_that_would() -
     assert (sweep.best.row, sweep.best.tied_with, sweep.best.certain) == (0, [1], False)
     rounds = sweep.rows[1].rounds_to_tell
     assert rounds is not None and rounds > 3
-    assert (
-        "5 MiB has the shortest step, 101.0 ms a step, but can't be told from 25 MiB (1.6 % longer"
-        in sweep.explanation
+    assert sweep.explanation.startswith(
+        "5 MiB and 25 MiB are not told apart by these runs: 101.0 to 102.7 ms a step. Beside 5 MiB, 25 MiB takes 1.6 % longer, "
+        "95 % interval -2.9 to 6.4 %. 100 MiB takes 49.8 % longer"
+    )
+    assert sweep.next_step.startswith(
+        "Keep bucket_cap_mb=25 in DDP: no other is worth a change by these runs."
     )
     assert sweep.next_step.endswith(
         f"takes about {rounds} rounds (3 so far): the same command with --repeat {rounds} and --out runs/sweep goes on from here."
     )
+
+
+@pytest.mark.parametrize(
+    ("names", "kept", "to_keep"),
+    [
+        (("5", "25", "100"), "25 MiB", "bucket_cap_mb=25 in DDP"),
+        (("script", "25", "100"), "the script's own cap", "the script's own bucket cap"),
+        (("1", "5", "100"), "5 MiB", "bucket_cap_mb=5 in DDP"),
+    ],
+)
+def test_where_no_cap_is_told_from_another_the_one_that_is_there_is_kept(
+    names: tuple[str, ...], kept: str, to_keep: str
+) -> None:
+    rounds = ((100.5, 100.0, 101.0), (101.0, 100.0, 100.0), (100.5, 101.0, 101.0))
+    made = build(caps(*rounds, names=names))
+    assert made.explanation.startswith(
+        f"No cap is told from {kept} by these runs: 100.3 to 100.7 ms a step. Beside "
+    )
+    assert made.next_step.startswith(f"Keep {to_keep}: no other is worth a change by these runs.")
 
 
 def test_one_round_is_no_proof_and_says_how_to_get_one() -> None:

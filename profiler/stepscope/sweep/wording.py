@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from stepscope.sweep.plan import AS_IN_SCRIPT, BUCKET_CAP
 from stepscope.sweep.result import Row, Sweep
 from stepscope.sweep.results import NO_DDP
-from stepscope.units import milliseconds, percent
+from stepscope.units import decimals, milliseconds, percent
 
 DDP_DEFAULT = "25"
 
@@ -46,10 +46,36 @@ def _answer(sweep: Sweep) -> str:
     tied = [sweep.rows[number] for number in sweep.best.tied_with]
     if not tied:
         return f"{best.label} is the fastest: {_time(best)}. {_beside(others)}"
-    names = _listed([f"{row.label} ({_longer(row)})" for row in tied])
     told = [row for row in others if row not in tied]
-    rest = f" {_beside(told)}" if told else ""
-    return f"{best.label} has the shortest step, {_time(best)}, but can't be told from {names}.{rest}"
+    return f"{_untold(sweep, best, tied, told)}{f' {_beside(told)}' if told else ''}"
+
+
+def _untold(sweep: Sweep, best: Row, tied: Sequence[Row], told: Sequence[Row]) -> str:
+    """Which candidates are alike as far as the runs tell, and the range that the answer lies in."""
+    alike = sorted((best, *tied), key=_ms)
+    kept = _cheapest(alike)
+    if told:
+        names = f"{_listed([row.label for row in alike])} are not told apart by these runs"
+    else:
+        noun = (
+            "cap"
+            if [name for name, values in sweep.knobs.items() if len(values) > 1] == [BUCKET_CAP]
+            else "candidate"
+        )
+        names = f"No {noun} is told from {kept.label} by these runs"
+    beside = alike[-1] if kept is best else kept
+    low, high = _ms(alike[0]), _ms(alike[-1])
+    times = f"{low:,.{decimals((high,))}f} to {milliseconds(high)} {_unit(best)}"
+    return f"{names}: {times}. Beside {best.label}, {beside.label} takes {_longer(beside)}."
+
+
+def _cheapest(rows: Sequence[Row]) -> Row:
+    """The one to keep of those that are alike: what the script has, else DDP's default, else the first."""
+    for cap in (AS_IN_SCRIPT, DDP_DEFAULT):
+        for row in rows:
+            if row.knobs.get(BUCKET_CAP) == cap:
+                return row
+    return rows[0]
 
 
 def next_step(sweep: Sweep) -> str:
@@ -62,15 +88,15 @@ def next_step(sweep: Sweep) -> str:
         return f"See what the script printed in {sweep.folder}/runs/*/log.txt, mend it, and run the same command again."
     best = sweep.rows[sweep.best.row]
     tied = [sweep.rows[number] for number in sweep.best.tied_with]
-    set_it = f"Set {_listed([_set(name, value) for name, value in best.knobs.items()])}."
     if not tied:
-        return set_it
+        return f"Set {_settings(best)}."
+    set_it = f"Keep {_settings(_cheapest((best, *tied)))}: no other is worth a change by these runs."
     if all(row.over_best_ci is None for row in tied):
         return f"The same command with --repeat 3 and --out {sweep.folder} goes on from here and tells."
     needed = [row.rounds_to_tell for row in tied]
     rounds = max((one for one in needed if one is not None), default=None)
     if rounds is None:
-        return f"Take any of them: {set_it[0].lower()}{set_it[1:]} A difference so small would take over a hundred rounds to see."
+        return f"{set_it} A difference so small would take over a hundred rounds to see."
     which = "all of them" if None not in needed else "some of them"
     return (
         f"{set_it} To tell {which} apart takes about {rounds} rounds ({sweep.repeat} so far): the same command with "
@@ -78,20 +104,27 @@ def next_step(sweep: Sweep) -> str:
     )
 
 
+def _settings(row: Row) -> str:
+    return _listed([_set(name, value) for name, value in row.knobs.items()])
+
+
 def _set(name: str, value: str) -> str:
     if name != BUCKET_CAP:
         return f"{name}={value}"
-    return (
-        "no other bucket cap than the script's own"
-        if value == AS_IN_SCRIPT
-        else f"bucket_cap_mb={value} in DDP"
-    )
+    return "the script's own bucket cap" if value == AS_IN_SCRIPT else f"bucket_cap_mb={value} in DDP"
 
 
 def _time(row: Row) -> str:
-    if row.micro_batch_ms is not None:
-        return f"{milliseconds(row.micro_batch_ms)} a micro-batch"
-    return f"{milliseconds(row.step_ms or 0.0)} a step"
+    return f"{milliseconds(_ms(row))} {_unit(row)}"
+
+
+def _ms(row: Row) -> float:
+    """What candidates are ranked by."""
+    return (row.step_ms or 0.0) if row.micro_batch_ms is None else row.micro_batch_ms
+
+
+def _unit(row: Row) -> str:
+    return "a step" if row.micro_batch_ms is None else "a micro-batch"
 
 
 def _beside(others: Sequence[Row]) -> str:
