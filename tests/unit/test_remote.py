@@ -108,6 +108,43 @@ def test_a_missing_package_is_named_with_the_extra(monkeypatch: pytest.MonkeyPat
         find_traces(["gs://bucket/run"])
 
 
+@pytest.mark.parametrize(
+    "command",
+    [["audit"], ["predict"], ["second-opinion"], ["compare", "s3://bucket/run"]],
+    ids=lambda words: words[0],
+)
+def test_a_store_that_there_is_no_way_to_is_named_as_it_was_typed(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    assert main([*command, "s3://bucket/run"]) == 2
+    assert capsys.readouterr().err.startswith("stepscope: error: s3://bucket/run: reading s3:// needs")
+
+
+@pytest.mark.parametrize("command", [["audit"], ["predict"]], ids=lambda words: words[0])
+def test_a_store_that_refuses_is_named_as_it_was_typed(
+    command: list[str], run: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_args: object, **_kwargs: object) -> None:
+        raise PermissionError(13, "Access denied")
+
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "isfile", refuse)
+    assert main([*command, run]) == 2
+    assert capsys.readouterr().err == "stepscope: error: memory://bucket/run: cannot be read: Access denied\n"
+
+
+@pytest.mark.parametrize(
+    "command", [["open"], ["open", "--tensorboard"], ["cost", "--run"], ["audit", ".", "--baseline"]]
+)
+def test_what_reads_this_machine_only_says_so_of_a_store(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "s3://bucket/run"]) == 2
+    assert capsys.readouterr().err == (
+        "stepscope: error: s3://bucket/run: is in a store, and only files of this machine are read here; copy it here first\n"
+    )
+
+
 def test_an_error_of_the_store_is_said_in_one_line(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_args: object, **_kwargs: object) -> None:
         raise PermissionError(13, "Access denied")

@@ -36,7 +36,7 @@ from stepscope.errors import InputError
 from stepscope.executors.choose import LOCAL
 from stepscope.executors.ranks import read_ranks
 from stepscope.trace.discover import Found, look_for_traces
-from stepscope.trace.files import TraceFile, located, reading_errors, reason
+from stepscope.trace.files import TraceFile, holds, located, reading_errors
 
 RUN_FILE = "run.json"
 _T = TypeVar("_T")
@@ -127,10 +127,7 @@ def _run_folder(paths: Sequence[str]) -> TraceFile | None:
     if len(paths) != 1:
         return None
     folder = located(paths[0])
-    try:
-        return folder if (folder / RUN_FILE).is_file() else None
-    except reading_errors() as error:
-        raise InputError(f"{folder}: cannot be read: {reason(error)}") from error
+    return folder if holds(folder, RUN_FILE) else None
 
 
 def _audit_file(paths: Sequence[str], *, force: bool) -> Path | None:

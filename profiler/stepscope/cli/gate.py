@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from stepscope.audit.result import Audit
 from stepscope.cli.stored import load_audit, stored_file
@@ -16,6 +15,7 @@ from stepscope.compare.baseline import hold
 from stepscope.compare.samples import counted
 from stepscope.errors import GateFailed, InputError
 from stepscope.plugins import installed, load
+from stepscope.trace.files import local
 
 LABELS = ("comm-bound", "comm-sensitive", "compute-bound", "inconclusive", "no-communication", "host-bound")
 """What --fail-on takes; host-bound is a flag that stands beside a label."""
@@ -140,7 +140,7 @@ def tolerance(text: str) -> float:
 def _baseline(path: str) -> Audit:
     file = stored_file(path)
     if file is None:
-        why = "no audit in it" if Path(path).is_file() else "no audit.json there"
+        why = "no audit in it" if local(path).is_file() else "no audit.json there"
         raise InputError(f"--baseline {path}: {why}; make one with `stepscope audit PATH --json FILE`")
     baseline = load_audit(file)
     if not counted(baseline):

@@ -27,6 +27,7 @@ from stepscope.cli.progress import progress_bar
 from stepscope.cli.reports import find_report
 from stepscope.cli.stored import AUDIT_FILE, load_audit, stored_file
 from stepscope.errors import InputError
+from stepscope.trace.files import local
 
 REPORT_FILE = "report.html"
 
@@ -57,7 +58,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.tensorboard:
         from stepscope.cli.tensorboard import serve
 
-        serve(Path(args.run), args.port, browser=not args.no_browser and has_display())
+        serve(local(args.run), args.port, browser=not args.no_browser and has_display())
         return 0
     page = page_of(args.run)
     if not args.no_browser and has_display() and webbrowser.open(page.resolve().as_uri()):
@@ -76,7 +77,7 @@ def has_display() -> bool:
 
 def page_of(run: str) -> Path:
     """The page of a run, written now if it is missing or older than the audit. Raises InputError where there is no run."""
-    audited = stored_file(run) or _audit(Path(run))
+    audited = stored_file(run) or _audit(local(run))
     page = audited.with_name(REPORT_FILE) if audited.name == AUDIT_FILE else audited.with_suffix(".html")
     if page.is_file() and not _is_ours(page):
         raise InputError(

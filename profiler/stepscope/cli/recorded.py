@@ -16,14 +16,16 @@ from stepscope.cli.launching import say
 from stepscope.cli.progress import progress_bar
 from stepscope.cli.stored import AUDIT_FILE, load_audit
 from stepscope.errors import InputError
+from stepscope.trace.files import local
 
 Measure = Callable[[Step], float | None]
 
 
 def read_recorded(folder: str) -> Recorded:
     """A recorded run's traffic and compute. Raises InputError for no run directory, and where no step counts."""
-    run = load_run(folder)
-    audit = _audit(Path(folder))
+    place = local(folder)
+    run = load_run(str(place))
+    audit = _audit(place)
     valid = {(rank.source, step.step) for rank in audit.ranks for step in rank.steps if step.valid}
     compute = over_steps(audit, lambda step: step.compute_ms)
     if not valid or compute is None:

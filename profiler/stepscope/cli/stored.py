@@ -9,6 +9,7 @@ import msgspec
 from stepscope.audit.result import SCHEMA, Audit
 from stepscope.errors import InputError
 from stepscope.json_numbers import refuse_too_large
+from stepscope.trace.files import located
 
 AUDIT_FILE = "audit.json"
 
@@ -21,7 +22,9 @@ class _Named(msgspec.Struct):
 
 def stored_file(path: str | Path) -> Path | None:
     """The file that holds the audit which a path names: itself, or the one in a run directory. None where it names traces."""
-    place = Path(path)
+    place = located(path)
+    if not isinstance(place, Path):
+        return None
     if (place / AUDIT_FILE).is_file():
         return place / AUDIT_FILE
     return place if place.is_file() and place.suffix == ".json" and _schema(place) is not None else None

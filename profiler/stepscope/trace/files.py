@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -43,6 +43,8 @@ class RemoteFile:
     """A file or folder of a store. Methods raise as `reading_errors` lists."""
 
     url: str
+    asked: str = field(default="", compare=False)
+    """What the user wrote of it, where this is a file looked for there."""
 
     def __str__(self) -> str:
         return self.url
@@ -55,19 +57,19 @@ class RemoteFile:
     @cached_property
     def _at(self) -> tuple[Any, str]:
         """Its file system and its path there. InputError where there is no way to the store."""
-        protocol = self.url.partition("://")[0]
+        protocol, asked = self.url.partition("://")[0], self.asked or self.url
         try:
             fsspec = import_module("fsspec")
             found: tuple[Any, str] = fsspec.core.url_to_fs(self.url)
         except ImportError as error:
             missing = "" if error.name in (None, "fsspec") else f" {error.name}"
             raise InputError(
-                f"{self.url}: reading {protocol}:// needs stepscope[remote]{missing or _driver(protocol)}, which is not "
+                f"{asked}: reading {protocol}:// needs stepscope[remote]{missing or _driver(protocol)}, which is not "
                 "installed: pip install 'stepscope[remote]', or copy the traces here"
             ) from error
         except ValueError as error:
             raise InputError(
-                f"{self.url}: no way to read {protocol}://; copy the traces here, or use a protocol that fsspec knows"
+                f"{asked}: no way to read {protocol}://; copy the traces here, or use a protocol that fsspec knows"
             ) from error
         return found
 
@@ -125,7 +127,7 @@ class RemoteFile:
         return [RemoteFile(system.unstrip_protocol(entry)) for entry in system.glob(path)]
 
     def __truediv__(self, name: str) -> RemoteFile:
-        return RemoteFile(f"{self.url.rstrip('/')}/{name}")
+        return RemoteFile(f"{self.url.rstrip('/')}/{name}", self.asked or self.url)
 
 
 TraceFile: TypeAlias = Path | RemoteFile
@@ -138,6 +140,24 @@ def located(given: str | TraceFile) -> TraceFile:
     if isinstance(given, str) and "://" in given and not Path(given).exists():
         return RemoteFile(given)
     return Path(given) if isinstance(given, str) else given
+
+
+def local(given: str) -> Path:
+    """What a path or `file://` means to a command that reads this machine only. InputError for a store."""
+    place = located(given)
+    if isinstance(place, RemoteFile):
+        raise InputError(
+            f"{given}: is in a store, and only files of this machine are read here; copy it here first"
+        )
+    return place
+
+
+def holds(folder: TraceFile, name: str) -> bool:
+    """Whether a folder has a file of that name. InputError, which names the folder, where that can't be told."""
+    try:
+        return (folder / name).is_file()
+    except reading_errors() as error:
+        raise InputError(f"{folder}: cannot be read: {reason(error)}") from error
 
 
 def size_of(file: TraceFile) -> int:
