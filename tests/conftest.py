@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,7 @@ import jsonschema
 import msgspec
 import pytest
 
+from recordings import Finished, run
 from stepscope.audit.result import Audit
 from stepscope.schema.generate import SCHEMA_FILE
 
@@ -38,6 +41,41 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip("needs the folder shared/ with real traces beside the checkout; a clone has none")
     return folder
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], None]], Path]:
+    """Hands back a folder of that name, filled by the first of all workers that asks for it; what is in it is only read."""
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent  # a worker's folder lies in that of the whole session
+
+    def hand_out(name: str, make: Callable[[Path], None]) -> Path:
+        folder = base / f"once-{name}"
+        with (base / f"once-{name}.lock").open("a+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock.seek(0)
+            if not lock.read():
+                shutil.rmtree(folder, ignore_errors=True)  # of a worker that failed at it
+                folder.mkdir()
+                make(folder)
+                lock.write("made")
+        return folder
+
+    return hand_out
+
+
+@pytest.fixture(scope="session")
+def ddp_run(made_once: Callable[[str, Callable[[Path], None]], Path]) -> tuple[Finished, Path]:
+    """`stepscope run` of ddp.py, all as by default: how it ended, and its run directory."""
+
+    def make(folder: Path) -> None:
+        finished = run("--out", folder / "run", "ddp.py")
+        (folder / "finished.json").write_bytes(msgspec.json.encode(finished))
+
+    folder = made_once("ddp", make)
+    finished = msgspec.json.decode((folder / "finished.json").read_bytes(), type=Finished)
+    return finished, folder / "run"
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -226,29 +225,3 @@ def test_it_imports_neither_torch_nor_numpy(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-@pytest.mark.slow
-@pytest.mark.measures
-def test_a_real_calibration_beside_a_real_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Two gloo ranks, calibrated and then recorded; without its audit.json the run is audited again, to the same figures."""
-    command = (sys.executable, "-m", "stepscope")
-    ranks = ("--nproc-per-node", "2")
-    measure = ("-b", "64K", "-e", "4M", "--seconds-per-size", "0.3", "--collectives", "all_reduce")
-    for arguments in (
-        ("calibrate", *ranks, *measure),
-        ("run", *ranks, "--out", "run", "gpt", "--preset", "1m"),
-    ):
-        subprocess.run([*command, *arguments], cwd=tmp_path, check=True, capture_output=True)
-    cost = ("cost", "--run", tmp_path / "run", "--fabric", tmp_path / "fabric.json")
-    budget = made(capsys, *cost)
-    kept = json.loads((tmp_path / "run/audit.json").read_text("utf-8"))
-    sizes = budget["comparison"]["sizes"]
-    assert sum(row["count"] * row["size_bytes"] for row in sizes) == sum(
-        one["bytes"] for one in kept["buckets"]
-    )
-    assert all(row["model_ms"] > 0 and not row["waiting_included"] for row in sizes)
-    assert budget["comparison"]["label"] == kept["verdict"]["label"]
-    (tmp_path / "run/audit.json").unlink()
-    assert made(capsys, *cost)["comparison"] == budget["comparison"]
-    assert not (tmp_path / "run/audit.json").exists()

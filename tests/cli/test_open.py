@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,7 +19,7 @@ import msgspec
 import pytest
 
 from build_trace import TraceBuilder
-from recordings import Started, run
+from recordings import Finished, Started
 from stepscope.audit.result import Audit
 from stepscope.cli.main import main
 from stepscope.cli.open import page_of
@@ -194,11 +195,10 @@ class Board:
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run_dir = tmp_path_factory.mktemp("board") / "recorded"
-    finished = run("--out", run_dir, "ddp.py")
+def recorded(ddp_run: tuple[Finished, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    finished, run_dir = ddp_run
     assert finished.code == 0, finished.stderr
-    return run_dir
+    return shutil.copytree(run_dir, tmp_path_factory.mktemp("board") / "recorded")
 
 
 @pytest.fixture

@@ -35,7 +35,6 @@ dist.destroy_process_group()
 
 @needs_namespaces
 @pytest.mark.slow
-@pytest.mark.measures
 def test_two_nodes_of_two_ranks_are_recorded_each_rank_in_its_own_network(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT, encoding="utf-8")
     shape = ("--fabric", "1gbit,400mbit", "--nnodes", "2", "--nproc-per-node", "2")

@@ -14,6 +14,7 @@ import pytest
 from recordings import Finished, Started, trace_files, two_nodes
 from stepscope.capture.metadata import load_run
 from stepscope.cli.audit import audit_paths
+from stepscope.cli.main import main
 
 pytestmark = pytest.mark.slow
 
@@ -88,9 +89,8 @@ def test_the_audit_is_that_of_the_traces_to_the_last_figure(
     assert b'"rank1"' in re.sub(rb'"[^"]*/(rank\d)\.\d+\.[^"]*"', rb'"\1"', of_columns)
 
 
-def test_traces_can_be_kept_only_where_they_would_go() -> None:
-    done = Started("--keep-traces", "ddp.py").finish()
-    assert (done.code, done.last_error_line) == (
-        2,
-        "stepscope: error: --keep-traces goes with --gather; without it the traces are kept in any case",
+def test_traces_can_be_kept_only_where_they_would_go(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--keep-traces", "ddp.py"]) == 2
+    assert capsys.readouterr().err == (
+        "stepscope: error: --keep-traces goes with --gather; without it the traces are kept in any case\n"
     )

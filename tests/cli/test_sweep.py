@@ -13,8 +13,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from recordings import Finished, Started
+from recordings import SCRIPTS, Finished, Started
 from stepscope.capture.metadata import load_run
+from stepscope.cli.main import main
 from stepscope.schema.generate import SCHEMA_FILE
 from stepscope.sweep.results import RESULTS_FILE
 
@@ -122,11 +123,17 @@ class TestASweepThatWasKilled:
         schema = json.loads(SCHEMA_FILE.with_name("sweep-1.json").read_text("utf-8"))
         jsonschema.Draft202012Validator(schema).validate(result)
 
-    def test_other_flags_are_refused_in_its_directory(self, result: dict[str, Any], folder: Path) -> None:
+    def test_other_flags_are_refused_in_its_directory(
+        self,
+        result: dict[str, Any],
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
         assert result["runs"] == 3
-        again = sweep("--repeat", "1", "--out", folder, *FLAGS, "--seed", "1", *SCRIPT)
-        assert again.code == 2
-        assert again.last_error_line == (
+        monkeypatch.chdir(SCRIPTS)
+        assert main(["sweep", "--repeat", "1", "--out", str(folder), *FLAGS, "--seed", "1", *SCRIPT]) == 2
+        assert capsys.readouterr().err.splitlines()[-1] == (
             f"stepscope: error: {folder} holds a sweep with seed 0, not 1; repeat its flags to go on with it, name another "
             "--out, or pass --force to begin anew"
         )
@@ -166,7 +173,12 @@ def test_a_run_over_its_time_is_ended_and_its_candidate_failed(tmp_path: Path) -
         (("--calibration", "none.json", "own_cap.py"), "cannot read none.json: No such file or directory"),
     ],
 )
-def test_what_makes_no_sweep_is_one_line_and_exit_code_2(flags: tuple[str, ...], said: str) -> None:
-    done = sweep("--bucket-cap-mb", "1,2", *flags)
-    assert done.code == 2
-    assert done.last_error_line.startswith(f"stepscope: error: {said}")
+def test_what_makes_no_sweep_is_one_line_and_exit_code_2(
+    flags: tuple[str, ...],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(SCRIPTS)
+    assert main(["sweep", "--bucket-cap-mb", "1,2", *flags]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith(f"stepscope: error: {said}")

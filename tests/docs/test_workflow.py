@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from recordings import Finished
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = (REPOSITORY / "docs/gate.md").read_text("utf-8")
 
@@ -26,7 +28,9 @@ def commands() -> list[list[str]]:
 
 
 @pytest.mark.slow
-def test_the_workflow_runs_and_writes_its_summary_whether_or_not_the_gate_holds(tmp_path: Path) -> None:
+def test_the_workflow_runs_and_writes_its_summary_whether_or_not_the_gate_holds(
+    ddp_run: tuple[Finished, Path], tmp_path: Path
+) -> None:
     shutil.copy(REPOSITORY / "tests/data/scripts/ddp.py", tmp_path / "train.py")
     summary = tmp_path / "summary.md"
     environment = {**os.environ, "GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)}
@@ -43,11 +47,9 @@ def test_the_workflow_runs_and_writes_its_summary_whether_or_not_the_gate_holds(
         )
 
     gated, compared = commands()
-    first = run(
-        ["stepscope", "run", "--nproc-per-node", "2", "--steps", "8", "--out", "runs/base", "train.py"]
-    )
-    assert first.returncode == 0, first.stderr
-    shutil.copy(tmp_path / "runs/base/audit.json", tmp_path / "overlap-baseline.json")
+    before, base = ddp_run
+    assert before.code == 0, before.stderr
+    shutil.copy(base / "audit.json", tmp_path / "overlap-baseline.json")
     again = run(gated)
     assert again.returncode in (0, 1), again.stderr  # two runs of it may well differ here
     assert "baseline: cost of communication: " in again.stderr

@@ -34,13 +34,19 @@ GAN = Script(
 )
 
 
-@pytest.mark.parametrize("script", [FSDP1, FSDP2], ids=["FSDP1", "FSDP2"])
+@pytest.mark.parametrize(
+    ("script", "units"),
+    [(FSDP1, []), (FSDP2, [("0", 72, True), ("1", 36, False)])],
+    ids=["FSDP1", "FSDP2"],
+)
 def test_each_unit_of_fsdp_is_reduced_once_a_step_and_gathered_beside_it(
-    tmp_path: Path, script: Script
+    tmp_path: Path, script: Script, units: list[tuple[str, int, bool]]
 ) -> None:
+    """Those of FSDP2 say their settings, too: elements, and whether they give parameters back after the forward pass."""
     recorded = record(script, tmp_path / "run")
     assert_recorded_as_it_is(script, recorded)
     assert recorded.others() == {("all_gather", "parameter")}
+    assert [(unit.module, unit.numel, unit.reshard_after_forward) for unit in recorded.metadata.fsdp] == units
 
 
 def test_a_step_that_the_grad_scaler_leaves_out_is_a_step(tmp_path: Path) -> None:

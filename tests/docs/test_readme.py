@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from documented import blocks, demo, shell
+from documented import LESS, blocks, shell, with_less
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 README = (REPOSITORY / "README.md").read_text("utf-8")
@@ -28,19 +28,19 @@ SWEEPS = [line for line in COMMANDS if line.startswith("stepscope sweep ")]
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `make demo` leaves: its own recipe, run with this environment."""
-    folder = tmp_path_factory.mktemp("demo")
-    done = demo(REPOSITORY, folder)
-    assert done.returncode == 0, done.stderr
-    (folder / "stdout.txt").write_text(done.stdout, "utf-8")
-    return folder
+def folder(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The demo's, for commands that leave something beside it."""
+    return shutil.copytree(recorded, tmp_path_factory.mktemp("demo"), dirs_exist_ok=True)
 
 
 def test_every_command_is_one_of_those_that_run_below() -> None:
     known = {"make demo", *AUDITS, *RUNS, *MODELS, *OF_THE_DEMO, *SWEEPS}
     assert [line for line in COMMANDS if line not in known and not line.startswith(SET_UP)] == []
     assert COMMANDS[1] == "make demo"
+
+
+def test_what_is_run_with_less_is_still_shown() -> None:
+    assert [shown for shown in LESS if not any(shown in line for line in COMMANDS)] == []
 
 
 def test_the_extras_that_it_installs_exist() -> None:
@@ -87,11 +87,11 @@ def test_the_demo_records_two_ranks_and_prints_what_the_readme_shows(recorded: P
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", OF_THE_DEMO)
-def test_what_is_made_of_the_demo(command: str, recorded: Path) -> None:
-    done = shell(command, recorded)
+def test_what_is_made_of_the_demo(command: str, folder: Path) -> None:
+    done = shell(command, folder)
     assert done.returncode == 0, done.stderr
     if "--report html" in command:
-        assert (recorded / "report.html").read_text("utf-8").startswith("<!doctype html>")
+        assert (folder / "report.html").read_text("utf-8").startswith("<!doctype html>")
     else:
         assert "\nPredicted (ms)\n" in done.stdout
 
@@ -117,7 +117,7 @@ def test_an_audit_of_existing_traces(command: str, recorded: Path, tmp_path: Pat
 @pytest.mark.parametrize("command", RUNS)
 def test_a_recorded_run(command: str, tmp_path: Path) -> None:
     shutil.copy(REPOSITORY / "tests/data/scripts/ddp.py", tmp_path / "train.py")
-    done = shell(command, tmp_path)
+    done = shell(with_less(command), tmp_path)
     assert done.returncode == 0, done.stderr
     (kept,) = tmp_path.glob("stepscope-run-*/audit.json")
     audit = json.loads(kept.read_text("utf-8"))
@@ -128,15 +128,24 @@ def test_a_recorded_run(command: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_calibration_and_the_model_beside_the_demo(recorded: Path) -> None:
+def test_a_calibration_and_the_model_beside_the_demo(folder: Path) -> None:
+    """Without its audit.json the run is audited again, to the same figures."""
     *before, cost = MODELS
     for command in before:
-        done = shell(command, recorded)
+        done = shell(with_less(command), folder)
         assert done.returncode == 0, done.stderr
-    done = shell(cost, recorded)
+    done = shell(f"{cost} --json budget.json", folder)
     assert done.returncode == 0, done.stderr
-    audit = json.loads((recorded / "runs/demo/audit.json").read_text("utf-8"))
+    audit = json.loads((folder / "runs/demo/audit.json").read_text("utf-8"))
+    comparison = json.loads((folder / "budget.json").read_text("utf-8"))["comparison"]
     assert done.stdout.startswith(f"{audit['verdict']['label']} (")
+    assert comparison["label"] == audit["verdict"]["label"]
+    reduced = sum(row["count"] * row["size_bytes"] for row in comparison["sizes"])
+    assert reduced == sum(bucket["bytes"] for bucket in audit["buckets"])
+    assert all(row["model_ms"] > 0 and not row["waiting_included"] for row in comparison["sizes"])
     titles = [line for line in OUTPUTS[cost].splitlines() if line.endswith("gradients") or "beside m" in line]
     assert len(titles) == 2
     assert [title for title in titles if f"\n{title}\n" not in done.stdout] == []
+    (folder / "runs/demo/audit.json").unlink()
+    assert shell(f"{cost} --json again.json", folder).returncode == 0
+    assert json.loads((folder / "again.json").read_text("utf-8"))["comparison"] == comparison
