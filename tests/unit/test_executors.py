@@ -226,16 +226,28 @@ class TestTheNumberOfWorkers:
 
 
 class TestAnEngine:
-    @pytest.mark.parametrize("name", ["", "ray", "local:", "local:0", "local:two", "locally"])
+    @pytest.mark.parametrize("name", ["", "ray", "local:", "local:0", "local:-1", "local:two", "locally"])
     def test_that_there_is_not_is_refused(self, name: str, traces: list[TraceFile]) -> None:
         with pytest.raises(
             InputError, match=r"no engine .*; there are local, local:N .* and dask://host:port"
         ):
             read_ranks(traces, name)
 
-    @pytest.mark.parametrize("name", ["dask://", "dask://host", "dask://:1", "dask://host:x", "dask://a/b:1"])
+    @pytest.mark.parametrize(
+        "name",
+        ["dask://", "dask://host", "dask://:1", "dask://h:x", "dask://a/b:1", "dask://h:0", "dask://h:70000"],
+    )
     def test_without_an_address_is_refused(self, name: str, traces: list[TraceFile]) -> None:
         with pytest.raises(InputError, match=r"no address in .*; name a scheduler as dask://host:port"):
+            read_ranks(traces, name)
+
+    @pytest.mark.parametrize(
+        "name", ["tcp://10.0.0.1:8786", "dask://tcp://10.0.0.1:8786", "tls://10.0.0.1:8786"]
+    )
+    def test_by_a_schedulers_own_account_of_its_address_is_put_right(
+        self, name: str, traces: list[TraceFile]
+    ) -> None:
+        with pytest.raises(InputError, match=r"; did you mean dask://10\.0\.0\.1:8786\?$"):
             read_ranks(traces, name)
 
     def test_that_does_not_answer_is_said_in_one_line(self) -> None:

@@ -15,6 +15,7 @@ from stepscope.trace.chunks import text_bytes
 from stepscope.trace.files import RemoteFile, TraceFile, reading_errors
 
 LOCAL, DASK = "local", "dask://"
+_DASK_PORT = 8786
 
 _BYTES_PER_S, _S_PER_FILE = 50e6, 0.02
 """About how fast one process reads."""
@@ -38,7 +39,8 @@ def _executor(engine: str, files: Sequence[TraceFile]) -> Executor:
     name, _, number = engine.partition(":")
     if name != LOCAL or (number and not (number.isdecimal() and int(number) > 0)) or engine.endswith(":"):
         raise InputError(
-            f"no engine {engine!r}; there are {LOCAL}, {LOCAL}:N (processes) and {DASK}host:port"
+            f"no engine {engine!r}; there are {LOCAL}, {LOCAL}:N (1 process or more) and {DASK}host:port"
+            f"{_meant(engine)}"
         )
     workers = min(int(number), len(files)) if number else workers_for(files)
     if workers < 2 or any(isinstance(file, RemoteFile) and file.in_this_process for file in files):
@@ -49,9 +51,18 @@ def _executor(engine: str, files: Sequence[TraceFile]) -> Executor:
 def _address(engine: str) -> str:
     address = engine.removeprefix(DASK)
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or "/" in address:
-        raise InputError(f"no address in {engine!r}; name a scheduler as {DASK}host:port")
+    if not host or "/" in address or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise InputError(
+            f"no address in {engine!r}; name a scheduler as {DASK}host:port (dask's own port is {_DASK_PORT})"
+            f"{_meant(engine)}"
+        )
     return address
+
+
+def _meant(engine: str) -> str:
+    """What to write for the address that a scheduler says of itself, such as tcp://10.0.0.1:8786."""
+    scheme, _, address = engine.removeprefix(DASK).rpartition("://")
+    return f"; did you mean {DASK}{address}?" if scheme and address else ""
 
 
 def workers_for(files: Sequence[TraceFile]) -> int:
