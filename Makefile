@@ -26,7 +26,7 @@ check: $(VENV)/.ready-dev  ## lint, formatting, types and the import contract
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.ready-dev  ## measure reading and auditing a large trace against its peers (ARGS are handed on)
+bench: $(VENV)/.ready-dev  ## measure reading and auditing large traces beside peers; fails over budget (ARGS are handed on)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 schema: $(VENV)/.ready-dev  ## write the JSON Schema of audit.json anew from the code

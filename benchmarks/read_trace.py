@@ -29,8 +29,7 @@ from benchmarks.speed_page import Contest, page, section
 
 def main(argv: list[str] | None = None) -> int:
     """Measure and print; exit code 1 where something is over its budget, 2 where there is nothing to measure."""
-    given = sys.argv[1:] if argv is None else argv
-    args = _parser().parse_args(given)
+    args = _parser().parse_args(argv)
     machine = _machine()
     try:
         sources = args.source or _default_sources(args.cache)
@@ -48,7 +47,8 @@ def main(argv: list[str] | None = None) -> int:
             return 2
         print("\n".join(section(contest)), flush=True)
         contests.append(contest)
-    _write(args, contests, shlex.join(["python", "-m", "benchmarks", *given]), machine)
+    if args.page:
+        _write(args.page, contests, _command(args), machine)
     regressions = [line for one in contests if one.judged for line in over_budget(one.contestants)]
     for line in regressions:
         print(line, file=sys.stderr)
@@ -138,14 +138,22 @@ def _machine() -> str:
     return f"Python {platform.python_version()}, {cores} cores, load average before {os.getloadavg()[0]:.1f}"
 
 
-def _write(args: argparse.Namespace, contests: list[Contest], command: str, machine: str) -> None:
-    if args.page is None:
-        return
-    args.page.mkdir(parents=True, exist_ok=True)
+def _command(args: argparse.Namespace) -> str:
+    """What makes the same page elsewhere: without the places where this machine has its files."""
+    sources = [word for source in args.source or () for word in ("--source", source.name)]
+    options = {"--size-mb": args.size_mb, "--runs": [args.runs], "--peer-runs": [args.peer_runs]}
+    numbers = [word for name, values in options.items() for word in (name, ",".join(map(str, values)))]
+    checkout = ["--tracelens", "CHECKOUT"] if args.tracelens else []
+    page_folder = args.page.name if args.page.is_absolute() else str(args.page)
+    return shlex.join(["python", "-m", "benchmarks", *sources, *numbers, *checkout, "--page", page_folder])
+
+
+def _write(folder: Path, contests: list[Contest], command: str, machine: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
     study = {"command": command, "machine": machine, "traces": [contest.study() for contest in contests]}
-    (args.page / "study.json").write_text(json.dumps(study, indent=1) + "\n", encoding="utf-8")
-    (args.page / "README.md").write_text(page(contests, command, machine), encoding="utf-8")
-    print(f"Wrote {args.page}")
+    (folder / "study.json").write_text(json.dumps(study, indent=1) + "\n", encoding="utf-8")
+    (folder / "README.md").write_text(page(contests, command, machine), encoding="utf-8")
+    print(f"Wrote {folder}")
 
 
 if __name__ == "__main__":

@@ -29,9 +29,16 @@ class Contest:
         return self.trace.text_bytes >= JUDGED_FROM
 
     def study(self) -> dict[str, Any]:
-        """All figures, for a file."""
-        size = {name: getattr(self.trace, name) for name in ("name", "text_bytes", "gzipped_bytes")}
-        return size | {"contestants": [asdict(one) for one in self.contestants]}
+        """All figures, for a file; not where this machine has its files."""
+        return {
+            "name": self.trace.name,
+            "text_bytes": self.trace.text_bytes,
+            "gzipped_bytes": self.trace.gzipped_bytes,
+            "contestants": [
+                {name: value for name, value in asdict(one).items() if name not in ("python", "path")}
+                for one in self.contestants
+            ],
+        }
 
 
 def page(contests: Sequence[Contest], command: str, machine: str) -> str:
@@ -46,6 +53,7 @@ Each contestant runs in a process of its own, in turns, from start to exit. It w
 are compiled. Wall time is the median of the rounds (least to most), x floor the median of the ratios within a round. The
 *floor* inflates the file and looks at every byte once: no reader on one thread is faster. A peer does not do the same:
 HolisticTraceAnalysis computes one overlap, torch-tb-profiler its overview, and TraceLens a breakdown of the device's time.
+Why their figures differ: [a second opinion](../second-opinion/README.md).
 
 *Grown* is the real trace over and over, each copy later and with ids of its own. *With Python stacks* are the frames of a
 recorded run in the same device trace. `make bench` fails where a grown trace takes in every round more times the floor than

@@ -95,7 +95,12 @@ def test_the_page_says_how_it_was_made(tmp_path: Path, capsys: pytest.CaptureFix
     options = ["--source", str(trace), *sizes, *runs, "--page", str(out)]
     assert main(options) == 0
     written = (out / "README.md").read_text("utf-8")
-    assert f"Made by `python -m benchmarks {' '.join(options)}`" in written
+    assert (
+        "Made by `python -m benchmarks --source t.json --size-mb 0 --runs 1 --peer-runs 0 --page page`"
+        in written
+    )
+    everything = written + (out / "study.json").read_text("utf-8")
+    assert str(tmp_path) not in everything and sys.executable not in everything, "no place on this machine"
     assert "## t, no Python stacks, as it is: 0 MB (0.0 MB gzipped)" in written
     table = [line for line in written.splitlines() if line.startswith("|")]
     assert [cells(line)[0].partition(":")[0] for line in table[2:]] == ["floor", *["stepscope"] * 3]
