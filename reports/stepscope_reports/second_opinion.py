@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import TextIO
 
 from rich.text import Text
 
-from stepscope.second_opinion.result import Figure, Opinion, SecondOpinion
+from stepscope.second_opinion.result import Figure, Opinion, Peer, SecondOpinion
 from stepscope.units import milliseconds, plural
 from stepscope_reports.plain import clean, paragraph, shorten, table, write_lines
 from stepscope_reports.tables import NOT_KNOWN
@@ -16,6 +17,9 @@ from stepscope_reports.tables import NOT_KNOWN
 WIDTH = 80
 MANY_FILES = 16
 """Most files in the table; --json has all."""
+
+_LONGEST_NAME = 44
+"""Of a definition in one line: three columns of figures fit beside it."""
 
 FIGURES = ("file", "<peer", "<figure", "ours", "theirs", "theirs, by us", "unexplained")
 NOTE = (
@@ -38,7 +42,7 @@ def _lines(made: SecondOpinion) -> Iterable[Text]:
     if len(shown) < len(made.opinions):
         yield Text(f"  and {plural(len(made.opinions) - len(shown), 'more opinion')}; --json has all")
     for title, head, rungs in ladders(made):
-        yield from _section(f"Why they differ: {title}", table(head, rungs))
+        yield from _section(f"Why they differ: {title}", table(head, list(_wrapped(rungs))))
     if made.opinions:
         yield from _section("", paragraph(NOTE, WIDTH - 2))
     notes = [line for text in remarks(made) for line in paragraph(text, WIDTH - 2)]
@@ -54,22 +58,41 @@ def _section(title: str, body: Sequence[Text]) -> Iterable[Text]:
 
 
 def headline(made: SecondOpinion) -> str:
-    """Whether the peers' figures come out of our data under their definitions."""
-    given = [figure for one in made.opinions for figure in one.figures if figure.agrees is not None]
-    asked = ", ".join(f"{peer.name} {peer.version}" for peer in made.peers if peer.missing is None)
-    missing = "; ".join(peer.missing for peer in made.peers if peer.missing)
-    if not asked:
-        return missing
-    said = f"{asked}: no figure of theirs for {'these files' if len(files(made)) > 1 else 'this file'}"
-    if given:
-        apart = sum(not figure.agrees for figure in given)
-        said = f"{asked}: {plural(len(given), 'figure')} of theirs"
-        said += (
-            ", and our data gives every one under their definitions"
-            if not apart
-            else f", of which our data under their definitions does not give {apart}"
-        )
-    return said + (f". {missing}" if missing else "")
+    """Which peers gave nothing and why, then whether the figures of the others come out of our data by their definitions."""
+    asked = [peer for peer in made.peers if peer.missing is None]
+    told = [text for peer in asked for text in (_failed(made, peer), _agreed(made, peer)) if text]
+    return ". ".join([*told, *(peer.missing for peer in made.peers if peer.missing)])
+
+
+def _failed(made: SecondOpinion, peer: Peer) -> str | None:
+    """That a peer gave no figure for some files, and why; None where it did for all."""
+    of_peer = [one for one in made.opinions if one.peer == peer.name]
+    errors = [clean(one.error) for one in of_peer if one.error is not None]
+    if not errors:
+        return None
+    every = "these files" if len(of_peer) > 1 else "this file"
+    which = every if len(errors) == len(of_peer) else f"{len(errors)} of {len(of_peer)} files"
+    more = ", and other reasons below" if len(set(errors)) > 1 else ""
+    return f"{_versioned(peer)} gives no overlap for {which}, which is no disagreement: {errors[0]}{more}"
+
+
+def _agreed(made: SecondOpinion, peer: Peer) -> str | None:
+    """Of the figures that a peer gave, whether our data has them; None where it gave none."""
+    of_peer = [one for one in made.opinions if one.peer == peer.name]
+    given = [figure.agrees for one in of_peer for figure in one.figures if figure.agrees is not None]
+    if not given:
+        return None
+    apart = given.count(False)
+    ours = (
+        f"our data under its definitions does not give {apart}"
+        if apart
+        else "our data under its definitions gives every one"
+    )
+    return f"{_versioned(peer)}: {plural(len(given), 'figure')} of its own, {'of which' if apart else 'and'} {ours}"
+
+
+def _versioned(peer: Peer) -> str:
+    return f"{peer.name} {peer.version}"
 
 
 def _sources(made: SecondOpinion) -> list[str]:
@@ -131,6 +154,14 @@ def ladders(made: SecondOpinion) -> Iterable[tuple[str, tuple[str, ...], list[tu
         several = len(figures) > 1
         head = ("<", "file 0", *(("lowest", "highest") if several else ()))
         yield f"{name}, {peer}", head, [_rung(figures, place) for place in range(len(figures[0].rungs))]
+
+
+def _wrapped(rows: Sequence[tuple[str, ...]]) -> Iterable[tuple[str, ...]]:
+    """Rows whose first cell goes on in rows of its own where it would push the others over the edge."""
+    for name, *cells in rows:
+        first, *more = textwrap.wrap(name, _LONGEST_NAME)
+        yield first, *cells
+        yield from ((f"  {line}", *("" for _ in cells)) for line in more)
 
 
 def _rung(figures: Sequence[Figure], place: int) -> tuple[str, ...]:

@@ -83,9 +83,11 @@ def remarks(facts: FileFacts) -> list[str]:
 
 
 def why_no_figure(facts: FileFacts) -> str | None:
-    """The reason why its overlap is NaN, where our data tells it."""
+    """The reason why it has no overlap, where our data tells it."""
+    if facts.recording.device == "cpu":
+        return "it reads kernels of a device, and a CPU run has none"
     if not len(_counted(facts, _last_step(facts), rounded=False).comm):
-        return "NaN: none of the device kernels it reads communicates by its names"
+        return "none of the device kernels it reads communicates by its names"
     return None
 
 

@@ -10,7 +10,7 @@ from stepscope import __version__
 from stepscope.second_opinion import hta, plugin
 from stepscope.second_opinion.facts import FileFacts
 from stepscope.second_opinion.figures import Answer
-from stepscope.second_opinion.peers import INSTALL, Asked, Limits, ask, version_of
+from stepscope.second_opinion.peers import INSTALL, Asked, Limits, Reply, ask, version_of
 from stepscope.second_opinion.result import Figure, Opinion, Peer, SecondOpinion
 
 
@@ -69,14 +69,21 @@ def _peer(tool: _Tool) -> Peer:
 def _opinion(tool: _Tool, file: FileFacts, asked: Asked) -> Opinion:
     reply = asked.replies.get(str(Path(file.recording.source).resolve()))
     answer = reply.answer if reply is not None else {}
-    error = reply.error if reply is not None else asked.ended or "it gave no answer"
-    if error is None and "overlap" not in answer:
-        error = tool.why_no_figure(file) or "NaN, and our data does not tell why"
     return Opinion(
         peer=tool.name,
         source=file.recording.source,
         rank=file.rank.rank,
-        error=error,
+        error=None if "overlap" in answer else _error(tool, file, asked, reply),
         figures=tool.figures(file, answer),
         remarks=tool.remarks(file),
     )
+
+
+def _error(tool: _Tool, file: FileFacts, asked: Asked, reply: Reply | None) -> str:
+    """Why a peer has no overlap: what it raised, and what our data tells of that."""
+    if reply is None:
+        return asked.ended or "it gave no answer"
+    why = tool.why_no_figure(file)
+    if reply.error is not None:
+        return f"{reply.error}; {why}" if why else reply.error
+    return f"no overlap: {why or 'our data does not tell why'}"

@@ -88,7 +88,7 @@ def remarks(facts: FileFacts) -> list[str]:
 def why_no_figure(facts: FileFacts) -> str | None:
     """The reason why it has no overlap, where our data tells it."""
     if not len(_counted(facts.rows).comm):
-        return "no overlap: there is none of the ten annotations it knows"
+        return "there is none of the ten annotations it knows"
     return None
 
 
