@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from framework_runs import Script, assert_recorded_as_it_is, record
+from framework_runs import FLOAT32_BYTES, Script, assert_recorded_as_it_is, record
 
 pytestmark = pytest.mark.slow
 
@@ -58,14 +59,52 @@ def test_lightnings_trainer_steps_where_its_optimizer_does(tmp_path: Path, accum
     assert {c.phase for c in metrics} == {"forward"}
 
 
+@dataclass(frozen=True)
+class Stage:
+    """DeepSpeed's ZeRO of one stage: what a step reduces, and what it sends beside."""
+
+    arguments: tuple[str, ...]
+    gradients: tuple[tuple[str, str, int], ...]
+    """Kind, phase and bytes, the small ones first."""
+    others: frozenset[tuple[str, str]] = frozenset({("all_gather", "parameter"), ("all_reduce", "metric")})
+
+
+WITHOUT_ZERO = Stage(
+    ("--stage", "0"), (("all_reduce", "forward", 37_408),), others=frozenset({("all_reduce", "metric")})
+)
+ZERO_1 = Stage(("--stage", "1"), (("all_reduce", "forward", 4_640), ("all_reduce", "forward", 32_768)))
+ZERO_2 = Stage(("--stage", "2"), (("all_reduce", "backward", 4_640), ("all_reduce", "forward", 32_768)))
+ZERO_2_TWO_MICRO_BATCHES = Stage(
+    ("--stage", "2", "--accumulate", "2"),
+    (*2 * (("all_reduce", "backward", 4_640),), *2 * (("all_reduce", "forward", 32_768),)),
+)
+ZERO_3 = Stage(
+    ("--stage", "3"),
+    (
+        ("reduce_scatter", "forward", 512),
+        ("reduce_scatter", "backward", 4_128),
+        ("reduce_scatter", "backward", 32_768),
+    ),
+)
+
+
 @needs("deepspeed")
-def test_deepspeeds_zero_2_reduces_one_bucket_in_backward_and_the_rest_after_it(tmp_path: Path) -> None:
-    """It marks nothing in a trace; the parameters that a step's end updated are gathered as the next step begins."""
-    script = Script(("deepspeed_zero.py", "--stage", "2"), TWO_LAYERS, (4_640, 32_768))
+@pytest.mark.parametrize(
+    "stage",
+    [WITHOUT_ZERO, ZERO_1, ZERO_2, ZERO_2_TWO_MICRO_BATCHES, ZERO_3],
+    ids=lambda stage: " ".join(stage.arguments),
+)
+def test_deepspeeds_engine_marks_nothing_and_is_told_by_what_it_sends(tmp_path: Path, stage: Stage) -> None:
+    """What fills no bucket in backward is reduced after it; parameters are gathered as the next step begins."""
+    script = Script(("deepspeed_zero.py", *stage.arguments), TWO_LAYERS, ())
     recorded = record(script, tmp_path / "run")
     assert recorded.metadata.recorded_steps == [6, 7, 8]
-    for found in recorded.gradients().values():
+    gradients = recorded.gradients()
+    assert set(gradients) == {(rank, step) for rank in (0, 1) for step in (6, 7, 8)}
+    for found in gradients.values():
         sent = [(c.kind, c.phase, c.bytes) for c in sorted(found, key=lambda c: c.bytes or 0)]
-        assert sent == [("all_reduce", "backward", 4_640), ("all_reduce", "forward", 32_768)]
-    assert recorded.others() == {("all_gather", "parameter"), ("all_reduce", "metric")}
+        assert sent == list(stage.gradients)
+        times_sent = 2 if "--accumulate" in stage.arguments else 1
+        assert sum(c.bytes or 0 for c in found) == times_sent * FLOAT32_BYTES * TWO_LAYERS
+    assert recorded.others() == stage.others
     assert recorded.audit.warnings == []

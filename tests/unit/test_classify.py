@@ -295,24 +295,58 @@ def test_a_span_whose_launch_was_not_recorded_has_no_phase(tmp_path: Path) -> No
     )
 
 
-def zero_step(*, marked: bool = False) -> TraceBuilder:
-    """ZeRO 2 as DeepSpeed does it: parameters gathered first, a bucket reduced in backward, what is left after it, a norm."""
+def zero_step(*, marked: bool = False, kind: str = "allreduce", left: int = 2_000) -> TraceBuilder:
+    """ZeRO 2 as DeepSpeed does it: parameters gathered first, a bucket reduced in backward, what is left after it, a norm.
+
+    kind: the gradients' collectives; left: elements of the last.
+    """
     trace = TraceBuilder()
     trace.step(5, 0, 1000)
     if marked:
         trace.annotation("DistributedDataParallel.forward", 50, 10)
     trace.collective("allgather", launched=10, start=20, duration=20, elements=10_000, thread=MAIN)
     trace.accumulate_grad(100, 100)
-    trace.collective("allreduce", launched=150, start=160, duration=20, elements=8_000, thread=AUTOGRAD)
-    trace.collective("allreduce", launched=250, start=260, duration=20, elements=2_000, thread=MAIN)
+    trace.collective(kind, launched=150, start=160, duration=20, elements=8_000, thread=AUTOGRAD)
+    trace.collective(kind, launched=250, start=260, duration=20, elements=left, thread=MAIN)
     trace.collective("allreduce", launched=290, start=300, duration=10, elements=1, thread=MAIN)
     trace.optimizer(400, 50)
     return trace
 
 
-def test_zero_without_marks_is_told_by_what_hooks_reduce_and_forward_gathers(tmp_path: Path) -> None:
-    roles = [op.role for op in recorded(zero_step(), tmp_path).collectives]
+@pytest.mark.parametrize(
+    ("kind", "left"),
+    [("allreduce", 2_000), ("reduce", 2_000), ("reduce_scatter", 10)],
+    ids=["to all", "to the rank that owns a part", "scattered, however small the last"],
+)
+def test_zero_without_marks_is_told_by_what_hooks_reduce_and_forward_gathers(
+    tmp_path: Path, kind: str, left: int
+) -> None:
+    roles = [op.role for op in recorded(zero_step(kind=kind, left=left), tmp_path).collectives]
     assert roles == ["parameter", "gradient", "gradient", "metric"]
+
+
+def test_zero_reduces_what_is_left_after_each_micro_batch(tmp_path: Path) -> None:
+    trace = zero_step()
+    trace.accumulate_grad(310, 20)
+    trace.collective("allreduce", launched=320, start=330, duration=10, elements=8_000, thread=AUTOGRAD)
+    trace.collective("allreduce", launched=350, start=360, duration=10, elements=2_000, thread=MAIN)
+    roles = [op.role for op in recorded(trace, tmp_path).collectives]
+    assert roles == ["parameter", "gradient", "gradient", "metric", "gradient", "gradient"]
+
+
+@pytest.mark.parametrize(
+    ("elements", "dtype", "role"),
+    [(8, "Float", "parameter"), (2, "Float", "metric"), (8, "Long", "metric")],
+    ids=["a split bias", "one number a rank", "counts"],
+)
+def test_what_zero_gathers_are_parameters_however_small_but_no_numbers_of_the_ranks(
+    tmp_path: Path, elements: int, dtype: str, role: str
+) -> None:
+    trace = zero_step()
+    trace.collective(
+        "allgather", launched=50, start=60, duration=10, elements=elements, dtype=dtype, thread=MAIN
+    )
+    assert recorded(trace, tmp_path).collectives[1].role == role
 
 
 def test_under_ddp_the_same_is_no_zero(tmp_path: Path) -> None:

@@ -145,8 +145,8 @@ def host_time(case: Case) -> float:
 
 
 def _host_time(case: Case) -> float:
-    unrecorded = unrecorded_step(case)
-    if unrecorded is None or not Rebucketing(case).on_cpu:
+    unrecorded, as_recorded = unrecorded_step(case), Rebucketing(case)
+    if unrecorded is None or not as_recorded.on_cpu or not as_recorded.recorded():
         return 1.0
     low, high = _QUICKEST, _SLOWEST
     while high - low > _CLOSE_ENOUGH:

@@ -253,7 +253,7 @@ def _with_roles(
     steps: Steps,
     gradient_sizes: frozenset[int],
 ) -> list[CollectiveOp]:
-    last_node = _last_backward(trace, steps)
+    first_node, last_node = _backward(trace, steps)
     held = {
         name: getattr(context, name).holding(launches.thread, launches.time)
         for name in ("evaluate", "accumulate", "ddp_forward", "fsdp_reduce", "fsdp_gather")
@@ -271,8 +271,10 @@ def _with_roles(
             in_fsdp_reduce=held["fsdp_reduce"][k] != host.NO_ROW,
             in_fsdp_gather=held["fsdp_gather"][k] != host.NO_ROW,
             whole_group=op.group_size in (None, world),
+            ranks=op.group_size or world,
             compiled=host.is_compiled_backward(_name_of(trace, int(held["evaluate"][k]))),
             after_backward=op.phase == Phase.FORWARD and op.launch > last_node.get(op.step, math.inf),
+            after_micro_batch=op.phase == Phase.FORWARD and op.launch > first_node.get(op.step, math.inf),
         )
         for k, op in enumerate(ops)
     ]
@@ -289,10 +291,13 @@ def _name_of(trace: Trace, row: int) -> str:
     return "" if row == host.NO_ROW else trace.names[trace.events.name[row]]
 
 
-def _last_backward(trace: Trace, steps: Steps) -> dict[int, int]:
-    """For each step, when its last node of backward began on the host."""
+def _backward(trace: Trace, steps: Steps) -> tuple[dict[int, int], dict[int, int]]:
+    """For each step, when its first and when its last node of backward began on the host."""
     start = trace.events.start[host.select(trace, host.is_evaluate_function)]
     numbers, at = np.unique(steps.of(start), return_inverse=True)
-    last = np.full(len(numbers), NO_TIME)
+    first, last = np.full(len(numbers), np.iinfo(np.int64).max), np.full(len(numbers), NO_TIME)
+    np.minimum.at(first, at, start)
     np.maximum.at(last, at, start)
-    return dict(zip(numbers.tolist(), last.tolist(), strict=True))
+    return dict(zip(numbers.tolist(), first.tolist(), strict=True)), dict(
+        zip(numbers.tolist(), last.tolist(), strict=True)
+    )

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 UNKNOWN = "unknown"
 
-REDUCES = frozenset({"all_reduce", "reduce_scatter"})
-"""The kinds that can carry gradients (METRICS: gradient collective)."""
+REDUCES = frozenset({"all_reduce", "reduce_scatter", "reduce"})
+"""The kinds that can carry gradients (METRICS: gradient collective); ZeRO may reduce to the rank that owns a part."""
 
 SYNCHRONISING = frozenset({"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "barrier"})
 """The kinds that cannot move data before the last rank arrives."""

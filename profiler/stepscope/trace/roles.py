@@ -44,10 +44,14 @@ class Circumstances:
     in_fsdp_gather: bool
     whole_group: bool
     """Its group is every rank of the run, as far as is known."""
+    ranks: int | None
+    """Of its group, as far as is known."""
     compiled: bool
     """Launched by a compiled backward's own node."""
     after_backward: bool
     """Launched outside backward, after the last node of its step's backward and before the step ends."""
+    after_micro_batch: bool
+    """Launched outside backward, after some node of its step's backward: with accumulation, before the next forward too."""
 
 
 def role_of(c: Circumstances, reducer_in_step: bool, gradient_sizes: frozenset[int], *, zero: bool) -> str:
@@ -55,7 +59,8 @@ def role_of(c: Circumstances, reducer_in_step: bool, gradient_sizes: frozenset[i
 
     reducer_in_step: the step has gradient traffic of the reducer's or FSDP's own; then a reduction by hand is none.
     gradient_sizes: element counts of the gradients that backward produced; empty where shapes were not recorded.
-    zero: the job is ZeRO's, see `is_zero`; then gradients left when backward is over are reduced after it.
+    zero: the job is ZeRO's, see `is_zero`; then gradients left when a backward is over are reduced after it, and what the
+    whole group gathers are parameters.
     """
     if c.kind == "barrier":
         return BARRIER
@@ -65,13 +70,11 @@ def role_of(c: Circumstances, reducer_in_step: bool, gradient_sizes: frozenset[i
         return _reduction(c, reducer_in_step, gradient_sizes, zero=zero)
     if c.kind == "broadcast":
         return _broadcast(c)
-    if c.in_fsdp_gather or (
-        c.kind == "all_gather" and (c.phase == Phase.OPTIMIZER or (zero and _is_large(c)))
-    ):
+    if c.in_fsdp_gather:
         return PARAMETER
-    if c.kind == "all_gather" and _is_count(c):
-        return METRIC
-    if c.kind in ("all_to_all", "send_recv", "all_gather") and c.phase in (Phase.FORWARD, Phase.BACKWARD):
+    if c.kind == "all_gather":
+        return _gather(c, zero=zero)
+    if c.kind in ("all_to_all", "send_recv") and c.phase in (Phase.FORWARD, Phase.BACKWARD):
         return ACTIVATION
     return OTHER
 
@@ -89,7 +92,7 @@ def is_zero(circumstances: Sequence[Circumstances], *, marked: bool) -> bool:
     marked: the trace has DDP's or FSDP's own marks, whose hooks and gathers these are.
     """
     reduces = any(
-        c.kind in collectives.REDUCES and (c.in_accumulate_grad or c.after_backward) and _is_large(c)
+        c.kind in collectives.REDUCES and (c.in_accumulate_grad or c.after_micro_batch) and _is_large(c)
         for c in circumstances
     )
     gathers = any(c.kind == "all_gather" and not c.in_backward_node and _is_large(c) for c in circumstances)
@@ -98,20 +101,45 @@ def is_zero(circumstances: Sequence[Circumstances], *, marked: bool) -> bool:
 
 def _is_large(c: Circumstances) -> bool:
     """What a whole group sends that is no metric: gradients or parameters, where it is ZeRO's."""
-    floating = c.dtype is None or c.dtype.floating
-    return c.whole_group and floating and c.elements is not None and c.elements > METRIC_ELEMENTS
+    return _is_of_model(c) and c.elements is not None and c.elements > METRIC_ELEMENTS
+
+
+def _is_of_model(c: Circumstances) -> bool:
+    """What the whole group sends, of a type that gradients and parameters have."""
+    return c.whole_group and (c.dtype is None or c.dtype.floating)
+
+
+def _is_left_of_zeros(c: Circumstances, gradient_sizes: frozenset[int]) -> bool:
+    """Gradients that filled no bucket in backward: nobody scatters metrics, and few are as large as a gradient."""
+    is_gradient = c.kind == "reduce_scatter" or _is_large(c) or c.elements in gradient_sizes - {1}
+    return c.after_micro_batch and _is_of_model(c) and is_gradient
 
 
 def _reduction(c: Circumstances, reducer_in_step: bool, gradient_sizes: frozenset[int], *, zero: bool) -> str:
     if c.dtype is not None and not c.dtype.floating:
         return UNUSED_MAP if c.in_backward_node or c.after_backward else METRIC
-    if is_reducer_traffic(c) or (zero and c.after_backward and _is_large(c)):
+    if is_reducer_traffic(c) or (zero and _is_left_of_zeros(c, gradient_sizes)):
         return GRADIENT
     if c.in_backward_node:
         return ACTIVATION
     if c.after_backward and not reducer_in_step and _gradient_sized(c.elements, gradient_sizes):
         return GRADIENT
     return METRIC if c.elements is not None and c.elements <= METRIC_ELEMENTS else OTHER
+
+
+def _gather(c: Circumstances, *, zero: bool) -> str:
+    if c.phase == Phase.OPTIMIZER:
+        return PARAMETER
+    if zero and _is_of_model(c):
+        return METRIC if _is_one_number_a_rank(c) else PARAMETER
+    if _is_count(c):
+        return METRIC
+    return ACTIVATION if c.phase in (Phase.FORWARD, Phase.BACKWARD) else OTHER
+
+
+def _is_one_number_a_rank(c: Circumstances) -> bool:
+    """Such as its loss; a parameter that ZeRO 3 has split is seldom so small."""
+    return c.elements is not None and c.elements <= (c.ranks or 1)
 
 
 def _is_count(c: Circumstances) -> bool:

@@ -2,7 +2,7 @@
 
 Each makes all ranks wait for the slowest, and between two buckets it holds up the later one. Priced by the replay without
 them; ranks that one of them brought together then meet at the next collective. SyncBatchNorm's, the reducer's and
-FSDP's are no metrics.
+FSDP's are no metrics, nor is the norm of its gradients that DeepSpeed reduces last before the optimizer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from stepscope.audit.case import Case, RankStep
 from stepscope.audit.causes.finding import Description, priced
 from stepscope.audit.causes.forward_collectives import in_forward
-from stepscope.audit.causes.framework import DEEPSPEED
+from stepscope.audit.causes.framework import DEEPSPEED, framework_of
 from stepscope.audit.causes.taken_out import first_with, in_words, price_without
 from stepscope.audit.result import Finding
 from stepscope.trace import roles
@@ -21,10 +21,11 @@ from stepscope.trace.recording import CollectiveOp, Phase
 
 def detect(case: Case) -> list[Finding]:
     """One finding, if they cost anything."""
-    example = first_with(case, _extra)
+    extra = _beside_the_norm if framework_of(case) == DEEPSPEED else _extra
+    example = first_with(case, extra)
     if example is None:
         return []
-    return priced(case, price_without(case, _extra), _describe(*example))
+    return priced(case, price_without(case, extra), _describe(*example))
 
 
 def _extra(one: RankStep) -> list[CollectiveOp]:
@@ -36,6 +37,13 @@ def _extra(one: RankStep) -> list[CollectiveOp]:
     ]
     belongs_to_forward = {op.row for op in in_forward(one)}
     return [op for op in named if op.row not in belongs_to_forward]
+
+
+def _beside_the_norm(one: RankStep) -> list[CollectiveOp]:
+    ops = _extra(one)
+    numbers = [op for op in ops if op.kind == "all_reduce" and op.elements == 1]
+    norm = max(numbers, key=lambda op: op.launch, default=None)
+    return [op for op in ops if op is not norm]
 
 
 def _is_small_in_backward(op: CollectiveOp) -> bool:
@@ -63,8 +71,8 @@ def _describe(one: RankStep, ops: Sequence[CollectiveOp]) -> Description:
             "async_op=True and read later); leave dist.barrier() out of the step"
         ),
         fix_with={
-            DEEPSPEED: "one or two small ones a step are DeepSpeed's own (the gradients' norm, the overflow check) and stay; of "
-            "the script's, add metrics up on each rank and reduce them once every N steps"
+            DEEPSPEED: "add the script's metrics up on each rank and reduce them once every N steps; those of DeepSpeed itself "
+            "stay (a norm of each further group of parameters, the overflow check of fp16)"
         },
         reference="https://github.com/modelscope/ms-swift/pull/9966",
     )
