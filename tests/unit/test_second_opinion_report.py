@@ -71,4 +71,4 @@ def test_long_definitions_go_on_in_the_next_line() -> None:
     assert max(map(len, lines)) <= 80
     start = next(place for place, line in enumerate(lines) if line.startswith("  stepscope: gradients"))
     assert lines[start].split()[-2:] == ["50.00", "%"]
-    assert lines[start + 1] == "    of all the ranks there are"
+    assert lines[start + 1] == "    counted steps of all the ranks there are"
