@@ -139,8 +139,32 @@ class TestItsCost:
         cost.taken()
         assert cost.taken() is None
         assert (cost.known, cost.lost_ms, cost.quiet_ms) == (1, 20.0, 200.0)
-        assert cost.in_words() == "that took 20 ms each, 10.00 % of the time"
-        assert MonitorCost().in_words() == "too few steps lie between them to say what that took"
+
+    def test_is_told_in_words_with_what_it_rests_on(self) -> None:
+        def told(steps: list[tuple[Kind, int]], recorded: int = 1) -> str:
+            cost = self.after(*steps)
+            cost.taken()
+            return cost.in_words(recorded)
+
+        quiet = [(Kind.QUIET, 100)] * 9
+        assert told([*quiet, (Kind.TOUCHED, 120)]) == "that took 20 ms each, 2.00 % of the time"
+        assert told([*quiet[:4], (Kind.TOUCHED, 150)], 3) == (
+            "that took 50 ms each, 10.00 % of the time (known of 1 of them, by 4 quiet steps only)"
+        )
+        assert MonitorCost().in_words(2) == (
+            "too few steps lie between them to say what that took; a larger N would tell"
+        )
+
+    def test_beyond_the_steps_own_time_is_told_in_times_and_below_zero_as_nothing(self) -> None:
+        """Steps of a few ms, each recorded one dearer than all of them: a share of over 100 % would be none of the time."""
+        short = self.after(*[(Kind.QUIET, 4)] * 9, (Kind.TOUCHED, 104))
+        short.taken()
+        assert short.in_words(1) == (
+            "that took 100 ms each, 2.5 times as long as the steps themselves; a larger N costs less"
+        )
+        luck = self.after(*[(Kind.QUIET, 100)] * 9, (Kind.TOUCHED, 90))
+        luck.taken()
+        assert luck.in_words(1) == "that took no longer than steps differ by themselves"
 
 
 class TestAMonitoredLoop:

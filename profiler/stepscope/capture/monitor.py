@@ -256,7 +256,7 @@ class Monitor:
     def _say_how_it_went(self, steps: int) -> None:
         if self._told:
             count = "1 step" if self._told == 1 else f"{self._told} steps"
-            warn(f"monitored {count} of {steps}: {self._cost.in_words()}")
+            warn(f"monitored {count} of {steps}: {self._cost.in_words(self._told)}")
         elif steps <= self._every:
             warn(f"nothing was monitored: the script made {steps} steps, and step {self._every} is the first")
 

@@ -6,6 +6,9 @@ import enum
 from dataclasses import dataclass
 from statistics import median
 
+_FEW = 5
+"""With fewer quiet steps their median is little more than one step's time."""
+
 
 class Kind(enum.Enum):
     """What a monitor did to a step."""
@@ -34,8 +37,8 @@ class MonitorCost:
     def __init__(self) -> None:
         self._last: int | None = None
         self._took: dict[Kind, list[float]] = {kind: [] for kind in Kind}
-        self.known, self.lost_ms, self.quiet_ms = 0, 0.0, 0.0
-        """Of how many recorded steps the cost is known, their cost, and what all steps would have taken."""
+        self.known, self.lost_ms, self.quiet_ms, self.compared = 0, 0.0, 0.0, 0
+        """Of how many recorded steps the cost is known, their cost, what all steps would have taken, and the quiet ones behind it."""
 
     def step_ended(self, kind: Kind, now: int) -> None:
         """Note that a step of that kind ended at `now` (ns) and the next begins. The first call only starts the clock."""
@@ -56,10 +59,26 @@ class MonitorCost:
         self.known += 1
         self.lost_ms += cost
         self.quiet_ms += whole
+        self.compared += len(took[Kind.QUIET])
         return Cost(cost_ms=cost, quiet_step_ms=quiet, share=cost / whole)
 
-    def in_words(self) -> str:
-        """What it has cost so far, for the end of a line."""
+    def in_words(self, recorded: int) -> str:
+        """What it has cost so far, of so many recorded steps, for the end of a line."""
         if not self.known:
-            return "too few steps lie between them to say what that took"
-        return f"that took {self.lost_ms / self.known:.0f} ms each, {self.lost_ms / self.quiet_ms * 100:.2f} % of the time"
+            return "too few steps lie between them to say what that took; a larger N would tell"
+        share = self.lost_ms / self.quiet_ms
+        if share <= 0:
+            told = "that took no longer than steps differ by themselves"
+        elif share < 1:
+            told = f"that took {self.lost_ms / self.known:.0f} ms each, {share * 100:.2f} % of the time"
+        else:
+            told = (
+                f"that took {self.lost_ms / self.known:.0f} ms each, {share:.1f} times as long as the steps themselves; "
+                "a larger N costs less"
+            )
+        doubts = []
+        if self.known < recorded:
+            doubts.append(f"known of {self.known} of them")
+        if self.compared < _FEW:
+            doubts.append(f"by {self.compared} quiet step{'s' * (self.compared > 1)} only")
+        return f"{told} ({', '.join(doubts)})" if doubts else told
