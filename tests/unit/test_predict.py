@@ -207,6 +207,16 @@ def test_another_link_takes_the_place_of_the_recorded_one(tmp_path: Path) -> Non
     assert made.link.source == "--bw and --latency"
 
 
+def test_the_links_own_latency_and_bandwidth_are_the_same_for_any_number_of_ranks(tmp_path: Path) -> None:
+    """Of a ring of four an all-reduce takes 6 hops instead of 2, and 1.5 times the bytes on each link."""
+    recorded = case(tmp_path, one_bucket)
+    two, four = (asked(recorded, 100, link=Wanted(latency_us=500), world_size=ranks).link for ranks in (2, 4))
+    assert (two.alpha_us, four.alpha_us) == pytest.approx((500, 500))
+    assert four.bus_gb_per_s == pytest.approx(two.bus_gb_per_s)
+    assert (two.latency_us, four.latency_us) == pytest.approx((1000, 3000))
+    assert two.gb_per_s / four.gb_per_s == pytest.approx(1.5)
+
+
 def test_buckets_of_one_size_tell_no_latency_and_the_answer_says_so(tmp_path: Path) -> None:
     made = asked(case(tmp_path, two_buckets, latency=500), 1)
     assert made.link.latency_us == 0

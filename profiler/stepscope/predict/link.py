@@ -68,12 +68,18 @@ def timing_of(case: Case, recorded: int, ranks: int, wanted: Wanted) -> Timed:
     return Timed(
         link.time,
         own=not given,
-        plain=result.Link(
-            latency_us=latency / 1e3,
-            gb_per_s=1 / per_byte,
-            source=source if given else "the run's own gradient transfers",
-            remarks=remarks,
-        ),
+        plain=_plain(link, ranks, source if given else "the run's own gradient transfers", remarks),
+    )
+
+
+def _plain(link: Link, ranks: int, source: str, remarks: list[str]) -> result.Link:
+    return result.Link(
+        latency_us=link.latency / 1e3,
+        gb_per_s=1 / link.per_byte,
+        alpha_us=link.latency / 1e3 / hops(ranks) if ranks > 1 else None,
+        bus_gb_per_s=ring_volume(ranks) / link.per_byte if ranks > 1 else None,
+        source=source,
+        remarks=remarks,
     )
 
 
@@ -94,17 +100,9 @@ def _calibrated(wanted: Wanted, ranks: int) -> Timed:
     model = measured_model(read_fabric(wanted.fabric), ranks, latency=latency, rate=rate)
 
     time = time_by(model, ranks)
-    smallest, larger = time(0), time(_MIB)
-    return Timed(
-        time,
-        own=False,
-        plain=result.Link(
-            latency_us=smallest / 1e3,
-            gb_per_s=100 * _MIB / (time(101 * _MIB) - larger),
-            source=f"the calibration in {wanted.fabric}",
-            remarks=_outside(model),
-        ),
-    )
+    link = Link(time(0), (time(101 * _MIB) - time(_MIB)) / (100 * _MIB))
+    plain = _plain(link, ranks, f"the calibration in {wanted.fabric}", _outside(model))
+    return Timed(time, own=False, plain=plain)
 
 
 def time_by(model: Model, ranks: int) -> Timing:

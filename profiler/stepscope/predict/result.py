@@ -63,6 +63,10 @@ class Link(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     latency_us: float
     gb_per_s: float
     """Bytes of the message over its time, without the latency (the algorithm bandwidth)."""
+    alpha_us: float | None = None
+    """Latency of one hop of the ring: the same for any number of ranks, as is the next; absent with one rank."""
+    bus_gb_per_s: float | None = None
+    """B: bandwidth of a rank's link, as `--bw` takes it and `stepscope calibrate` gives it."""
     source: str
     """Where latency and bandwidth are from."""
     remarks: list[str] = []
