@@ -38,7 +38,7 @@ class MonitorCost:
         self._last: int | None = None
         self._took: dict[Kind, list[float]] = {kind: [] for kind in Kind}
         self.known, self.lost_ms, self.quiet_ms, self.compared = 0, 0.0, 0.0, 0
-        """Of how many recorded steps the cost is known, their cost, what all steps would have taken, and the quiet ones behind it."""
+        """Of how many recorded steps the cost is known, their cost, what all steps would have taken; quiet steps behind it."""
 
     def step_ended(self, kind: Kind, now: int) -> None:
         """Note that a step of that kind ended at `now` (ns) and the next begins. The first call only starts the clock."""
