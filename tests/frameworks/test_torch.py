@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from framework_runs import Recorded, Script, assert_recorded_as_it_is, record
-from recordings import steps_in
+from recordings import read_trace, steps_in, trace_files, within
 
 pytestmark = pytest.mark.slow
 
@@ -25,6 +25,9 @@ FSDP2 = Script(
     "reduce_scatter",
     flags=("--warmup", "2", "--steps", "2"),
     steps=(2, 3),
+)
+ZERO_1 = Script(
+    ("zero1.py",), (8 * 8 + 8) + (8 * 4 + 4), (432,), flags=("--warmup", "4", "--steps", "2"), steps=(4, 5)
 )
 SCALER = Script(("grad_scaler.py",), TWO_LAYERS, (37_408,))
 GAN = Script(
@@ -47,6 +50,17 @@ def test_each_unit_of_fsdp_is_reduced_once_a_step_and_gathered_beside_it(
     assert_recorded_as_it_is(script, recorded)
     assert recorded.others() == {("all_gather", "parameter")}
     assert [(unit.module, unit.numel, unit.reshard_after_forward) for unit in recorded.metadata.fsdp] == units
+
+
+def test_zero_1_steps_an_optimizer_in_an_optimizer_once_and_accumulates(tmp_path: Path) -> None:
+    recorded = record(ZERO_1, tmp_path)
+    assert_recorded_as_it_is(ZERO_1, recorded)
+    assert recorded.others() == {("broadcast", "parameter")}
+    assert [(o.name, o.steps) for o in recorded.metadata.optimizers] == [("ZeroRedundancyOptimizer", 10)]
+    for trace in map(read_trace, trace_files(tmp_path)):
+        for window in steps_in(trace).values():
+            assert within(trace, "DistributedDataParallel.forward", window) == 2
+            assert within(trace, "Optimizer.step#ZeroRedundancyOptimizer.step", window) == 1
 
 
 def test_a_step_that_the_grad_scaler_leaves_out_is_a_step(tmp_path: Path) -> None:
