@@ -5,7 +5,8 @@
 Without --source: a public trace of a device, without Python stacks and with them. Each is measured as it is (0) and grown to
 each size. Contestants run in turns, each run in a process of its own; one that is not installed is left out. Wall time counts
 from start to exit; CPU time and peak memory include the processes it starts. Fails where stepscope is over its budget of
-times the floor in every round. TraceLens is on no package index (the package of that name there is another): name a checkout.
+times the floor in every round (benchmarks/budget.py). TraceLens is on no package index (the package of that name there is
+another): name a checkout.
 """
 
 from __future__ import annotations

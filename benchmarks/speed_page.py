@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from benchmarks.budget import AIM_OF_FLOOR, AIMS, BUDGET, JUDGED_FROM, near_budget, over_budget
+from benchmarks.budget import AIM_OF_FLOOR, AIMS, BUDGET, JUDGED_FROM, doubts, over_budget
 from benchmarks.contest import OURS, Contestant, ratios, times
 from benchmarks.sources import Measured
 
@@ -56,8 +56,8 @@ HolisticTraceAnalysis computes one overlap, torch-tb-profiler its overview, and 
 Why their figures differ: [a second opinion](../second-opinion/README.md).
 
 *Grown* is the real trace over and over, each copy later and with ids of its own. *With Python stacks* are the frames of a
-recorded run in the same device trace. `make bench` fails where a grown trace takes in every round more times the floor than
-its budget: {judged}.
+recorded run in the same device trace. `make bench` fails where a grown trace takes more times the floor than its budget
+({judged}) in every round in which the floor hardly waited for a processor.
 """
     return "\n".join([head, *("\n".join(section(contest)) for contest in contests)])
 
@@ -68,8 +68,8 @@ def section(contest: Contest) -> Iterator[str]:
     yield f"## {trace.name}: {trace.text_bytes / 1e6:,.0f} MB ({trace.gzipped_bytes / 1e6:,.1f} MB gzipped)\n"
     yield from _table([_HEAD, *(_row(one, contest) for one in contest.contestants)])
     yield ""
-    yield from (f"- {line}" for line in _conclusions(contest))
-    yield ""
+    if lines := [f"- {line}" for line in _conclusions(contest)]:
+        yield from (*lines, "")
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -116,7 +116,7 @@ def _conclusions(contest: Contest) -> Iterator[str]:
             yield f"Whole audit: {faster:.1f} times as fast as {peer_name}{aimed}, {memory:.2f} of its peak memory."
     if contest.judged:
         yield from (f"{line}." for line in over_budget(contest.contestants))
-        yield from (f"{line}." for line in near_budget(contest.contestants))
+        yield from (f"{line}." for line in doubts(contest.contestants))
 
 
 def _aim(aim: float, held: bool) -> str:

@@ -21,7 +21,7 @@ def contest(text_mb: int = 200) -> Contest:
     return Contest(
         trace,
         [
-            Contestant("floor", "python", "", "", [1.0, 2.0], [1.0, 1.0], [20, 21], "9 events"),
+            Contestant("floor", "python", "", "", [1.0, 2.0], [1.0, 2.0], [20, 21], "9 events"),
             Contestant("audit", "python", "", "", [2.0, 3.0], [2.5, 2.7], [70, 90], "a verdict"),
             Contestant("hta", "python", "", "0.5.0", [40.0], [39.0], [900], "overlap"),
             Contestant("tracelens", "python", "", "1a2b", failure="No module named 'orjson'"),
@@ -39,7 +39,7 @@ def test_a_table_compares_within_a_round() -> None:
     assert [cells(line) for line in [lines[0], *lines[2:]]] == [
         ["", "wall, s", "CPU, s", "MB/s", "peak memory, MB", "x floor", "it found"],
         [
-            *("floor: inflate, count events", "1.50 (1.00..2.00)", "1.00", "133", "21", "1.00 (1.00..1.00)"),
+            *("floor: inflate, count events", "1.50 (1.00..2.00)", "1.50", "133", "21", "1.00 (1.00..1.00)"),
             "9 events",
         ],
         [
