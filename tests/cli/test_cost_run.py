@@ -221,7 +221,7 @@ def test_it_imports_neither_torch_nor_numpy(tmp_path: Path) -> None:
         "import contextlib, io, sys\n"
         "from stepscope.cli.main import main\n"
         f"with contextlib.redirect_stdout(io.StringIO()): main({arguments!r})\n"
-        "print([name for name in ('torch', 'numpy', 'stepscope.trace') if name in sys.modules])"
+        "print([name for name in ('torch', 'numpy', 'stepscope.trace.reader') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
