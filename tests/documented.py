@@ -16,7 +16,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 LESS = {
     "--repeat 2": "--repeat 1",
-    "calibrate --nproc-per-node 2": "calibrate --nproc-per-node 2 --repeats 3 --step-factor 4",
+    "calibrate --nproc-per-node 2": "calibrate --nproc-per-node 2 --repeats 3 --warmup 1 --step-factor 4",
     "--bucket-cap-mb 1000": "--bucket-cap-mb 1000 --preset 1m",
 }
 """What documents show, and what the tests run in its place: the same with less of it, as it proves no more with more."""
