@@ -107,6 +107,20 @@ def test_help_needs_no_torch_and_ends_with_what_our_options_are(arguments: list[
         assert f"\n  {option}" in done.stdout
 
 
+def test_a_scripts_own_help_is_printed_once_and_nothing_is_recorded(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script, run = tmp_path / "train.py", tmp_path / "run"
+    script.write_text("import argparse\nargparse.ArgumentParser(prog='mine').parse_args()\n", "utf-8")
+    for asked in ("--help", "-h"):
+        assert main(["run", "--nproc-per-node", "2", "--out", str(run), str(script), asked]) == 0
+        assert capfd.readouterr().out.count("usage: mine [-h]") == 1
+    script.write_text("raise SystemExit(3)\n", "utf-8")
+    assert main(["run", "--out", str(run), str(script), "--help"]) == 2
+    assert "ended with exit code 3 when it was asked for its help" in capfd.readouterr().err
+    assert not run.exists()
+
+
 def test_recording_needs_torch_and_says_how_to_get_it() -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_TORCH, "run", "gpt"], capture_output=True, text=True, check=False

@@ -6,7 +6,8 @@ usage: stepscope run [torchrun flags] [options] SCRIPT [args...]
 
 All torchrun flags pass through, those for several nodes too: see `torchrun --help`. Without --nproc-per-node
 there is one process for each GPU, else two on the CPU. A training step is an optimizer step. The script runs
-to its own end, as it does unrecorded; with --stop it ends once everything is measured.
+to its own end, as it does unrecorded; with --stop it ends once everything is measured. What stands behind the
+script is the script's: `stepscope run gpt --help` prints the workload's own options, and records nothing.
 
 With --gather no trace leaves its node and no storage is shared: see docs/monitor.md. With --monitor N the
 whole training is watched instead: one step of every N is recorded, audited and thrown away.
@@ -44,6 +45,7 @@ from stepscope.cli.monitoring import add_monitor_option, conclude_monitored, ref
 from stepscope.cli.output import STANDARD_OUTPUT, refuse_existing, refuse_same
 from stepscope.cli.progress import progress_bar
 from stepscope.cli.reports import deliver, find_report, suggest_page
+from stepscope.cli.scripts_help import asks_for_help, print_help_of
 from stepscope.cli.stored import AUDIT_FILE
 from stepscope.errors import InputError
 
@@ -64,6 +66,8 @@ def execute_raw(argv: list[str]) -> int:
     args = _parse(argv)
     gate = Gate.of(args)
     target = find_target(args.training_script, module=args.module)
+    if asks_for_help(args.training_script_args):
+        return print_help_of(target, args.training_script_args)
     gpus = 0 if args.fabric else gpu_count()
     processes = settle_processes(args, gpus)
     run_dir = Path(args.out or default_name(started))
