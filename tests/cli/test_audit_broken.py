@@ -136,6 +136,15 @@ def test_no_output_replaces_an_input_or_another_output(
     assert trace.read_bytes() == before
 
 
+def test_two_outputs_do_not_share_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = job().write(tmp_path / "rank0.json")
+    assert main(["audit", str(trace), "--report", "json", "-o", "-", "--json", "-"]) == 2
+    assert capsys.readouterr() == (
+        "",
+        "stepscope: error: two outputs go to standard output (-) and would run into one another; name a file for one\n",
+    )
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_what_was_asked_for_is_written_though_standard_output_is_full(tmp_path: Path) -> None:
     trace = job().write(tmp_path / "rank0.json")

@@ -213,16 +213,18 @@ class RunMetadata(msgspec.Struct, frozen=True, kw_only=True):
 def load_run(path: str | Path) -> RunMetadata:
     """Read run.json, given as the file or as its run directory. Raises InputError where it is missing or of another kind."""
     file = Path(path)
-    if file.is_dir():
-        file = file / RUN_FILE
     try:
+        if file.is_dir():
+            file = file / RUN_FILE
         content = file.read_bytes()
         made = msgspec.json.decode(content, type=RunMetadata)
     except FileNotFoundError as error:
         raise InputError(
             f"no {RUN_FILE} at {path}; `stepscope run` writes one into its run directory"
         ) from error
-    except (OSError, msgspec.MsgspecError) as error:
+    except OSError as error:
+        raise InputError(f"cannot read {file}: {error.strerror}") from error
+    except msgspec.MsgspecError as error:
         raise InputError(f"cannot read {file} as {RUN_SCHEMA}: {error}") from error
     refuse_too_large(content, file)
     return made

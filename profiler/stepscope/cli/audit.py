@@ -36,7 +36,7 @@ from stepscope.errors import InputError
 from stepscope.executors.choose import LOCAL
 from stepscope.executors.ranks import read_ranks
 from stepscope.trace.discover import Found, look_for_traces
-from stepscope.trace.files import TraceFile, holds, located, reading_errors
+from stepscope.trace.files import TraceFile, holds, located, reading_errors, reason
 
 RUN_FILE = "run.json"
 _T = TypeVar("_T")
@@ -157,7 +157,9 @@ def _described(folder: TraceFile, kind: type[_T]) -> _T:
     try:
         return msgspec.json.decode(file.read_bytes(), type=kind)
     except _unreadable() as error:
-        raise InputError(f"cannot read {file}: {error}; remove it to audit the traces alone") from error
+        raise InputError(
+            f"cannot read {file}: {reason(error)}; remove it to audit the traces alone"
+        ) from error
 
 
 def _unreadable() -> tuple[type[Exception], ...]:

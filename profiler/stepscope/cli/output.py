@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import BinaryIO, TextIO, cast
 
@@ -29,24 +29,46 @@ def refuse_existing(paths: Iterable[str | Path | None], *, force: bool) -> None:
         if path is None or path == STANDARD_OUTPUT:
             continue
         target = Path(path)
-        if target.is_dir():
-            raise InputError(f"cannot write {target}: it is a directory; name a file in it")
-        if target.is_file() and not force:
-            raise InputError(f"{target} exists; pass --force to replace it, or name another file")
-        if not target.parent.is_dir():
-            raise InputError(f"cannot write {target}: there is no directory {target.parent}; create it first")
+        with _refusing(target):
+            if target.is_dir():
+                raise InputError(f"cannot write {target}: it is a directory; name a file in it")
+            if target.is_file() and not force:
+                raise InputError(f"{target} exists; pass --force to replace it, or name another file")
+            if not target.parent.is_dir():
+                raise InputError(
+                    f"cannot write {target}: there is no directory {target.parent}; create it first"
+                )
 
 
 def refuse_same(paths: Iterable[str | Path | None]) -> None:
-    """Raise InputError where two of the paths, outputs or inputs, are one file: one would be lost."""
+    """Raise InputError where two of the paths, outputs or inputs, are one file, or standard output: one would be lost."""
     seen: set[Path] = set()
+    streams = 0
     for path in paths:
-        if path is None or path == STANDARD_OUTPUT or (Path(path).exists() and not Path(path).is_file()):
+        if path is None:
             continue
-        place = Path(path).resolve()
-        if place in seen:
-            raise InputError(f"{path} is named twice, and one would replace the other; name another file")
-        seen.add(place)
+        if path == STANDARD_OUTPUT:
+            streams += 1
+            continue
+        with _refusing(path):
+            place = Path(path).resolve()
+            if place in seen:
+                raise InputError(f"{path} is named twice, and one would replace the other; name another file")
+            if not place.exists() or place.is_file():
+                seen.add(place)
+    if streams > 1:
+        raise InputError(
+            "two outputs go to standard output (-) and would run into one another; name a file for one"
+        )
+
+
+@contextmanager
+def _refusing(path: str | Path) -> Iterator[None]:
+    """InputError for a place that can't even be looked at."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def write_file(path: str | Path, write: Callable[[TextIO], None]) -> None:

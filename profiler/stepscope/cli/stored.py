@@ -9,7 +9,7 @@ import msgspec
 from stepscope.audit.result import SCHEMA, Audit
 from stepscope.errors import InputError
 from stepscope.json_numbers import refuse_too_large
-from stepscope.trace.files import located
+from stepscope.trace.files import holds, located, reason
 
 AUDIT_FILE = "audit.json"
 
@@ -25,29 +25,36 @@ def stored_file(path: str | Path) -> Path | None:
     place = located(path)
     if not isinstance(place, Path):
         return None
-    if (place / AUDIT_FILE).is_file():
+    if holds(place, AUDIT_FILE):
         return place / AUDIT_FILE
-    return place if place.is_file() and place.suffix == ".json" and _schema(place) is not None else None
+    return place if place.suffix == ".json" and place.is_file() and _schema(_content(place)) else None
 
 
 def load_audit(file: Path) -> Audit:
     """The audit in a file. Raises InputError where the file holds none, or one of another schema."""
-    schema = _schema(file)
+    content = _content(file)
+    schema = _schema(content)
     if schema != SCHEMA:
         other = f" but of {schema}" if schema else ""
         raise InputError(f"{file} is no audit of {SCHEMA}{other}; name an audit.json or a run directory")
     try:
-        content = file.read_bytes()
         made = msgspec.json.decode(content, type=Audit)
-    except (OSError, msgspec.DecodeError) as error:
+    except msgspec.DecodeError as error:
         raise InputError(f"cannot read {file}: {error}; make it again with `stepscope audit`") from error
     refuse_too_large(content, file)
     return made
 
 
-def _schema(file: Path) -> str | None:
-    """What a JSON file says it holds; None for a trace, and for what can't be read as JSON."""
+def _content(file: Path) -> bytes:
     try:
-        return msgspec.json.decode(file.read_bytes(), type=_Named).schema
-    except (OSError, msgspec.DecodeError, RecursionError):
+        return file.read_bytes()
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read: {reason(error)}") from error
+
+
+def _schema(content: bytes) -> str | None:
+    """What JSON says it holds; None for a trace, and for what is no JSON."""
+    try:
+        return msgspec.json.decode(content, type=_Named).schema
+    except (msgspec.DecodeError, RecursionError):
         return None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from stepscope.errors import InputError
+from stepscope.trace.files import reason
 from stepscope.trace.packed import SUFFIX, refuse_packed
 
 PACKAGES = ("tensorboard", "torch_tb_profiler")
@@ -23,8 +24,12 @@ def serve(run: Path, port: int | None, *, browser: bool) -> None:
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise InputError(f"--tensorboard needs {' and '.join(missing)}: pip install 'stepscope[tensorboard]'")
-    if not any(next(run.glob(pattern), None) for pattern in TRACES):
-        for gathered in sorted(run.glob(f"*{SUFFIX}")):
+    try:
+        files = sorted(run.iterdir())
+    except OSError as error:
+        raise InputError(f"{run}: cannot be read: {reason(error)}; name a run directory") from error
+    if not any(file.match(pattern) for file in files for pattern in TRACES):
+        for gathered in (file for file in files if file.suffix == SUFFIX):
             refuse_packed(gathered)
         raise InputError(
             f"{run}: no trace in it that TensorBoard's profiler plugin reads ({' or '.join(TRACES)})"

@@ -18,7 +18,7 @@ from stepscope.ranks.representatives import among, representatives
 from stepscope.replay.graph import build
 from stepscope.replay.timeline import Timeline
 from stepscope.trace.discover import find_traces
-from stepscope.trace.files import holds, located, reading_errors
+from stepscope.trace.files import holds, located, reading_errors, reason
 from stepscope.trace.recording import Recording
 
 RUN_FILE = "run.json"
@@ -34,7 +34,9 @@ def read_case(path: str | Path, progress: Callable[[int, int, str], None] | None
     try:
         about = msgspec.json.decode(run.read_bytes(), type=dict[str, object]) if described else None
     except _unreadable() as error:
-        raise InputError(f"cannot read {run}: {error}; remove it to predict from the traces alone") from error
+        raise InputError(
+            f"cannot read {run}: {reason(error)}; remove it to predict from the traces alone"
+        ) from error
     read = read_ranks(find_traces([str(path)]), progress=progress)
     for _, missing in read.unreadable:
         raise missing
