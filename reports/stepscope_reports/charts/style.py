@@ -52,6 +52,7 @@ def finished(layers: Sequence[alt.Chart], width: int, height: int) -> Picture:
             domainColor=LINE,
             tickColor=LINE,
             labelLimit=260,
+            labelSeparation=6,
         )
         .configure_legend(
             labelColor=MUTED,

@@ -56,6 +56,10 @@ class Quoted:
         """A whole number."""
         return self.figure(path, lambda value: f"{value:,.0f}")
 
+    def setting(self, *path: str | int) -> Markup:
+        """What a user sets, with no more digits than it has."""
+        return self.figure(path, lambda value: f"{value:g}")
+
     def number(self, *path: str | int) -> Markup:
         """A number with three significant digits or so."""
         return self.figure(path, lambda value: f"{value:,.{decimals((value,))}f}")
