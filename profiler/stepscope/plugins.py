@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,16 @@ _MACHINERY = {"importlib", "importlib_metadata"}
 def installed(group: str) -> dict[str, EntryPoint]:
     """The entry points of a group by name; where two packages claim one, ours stays, and else the first on the path."""
     found: dict[str, EntryPoint] = {}
-    for point in sorted(entry_points(group=group), key=lambda point: not _is_ours(point)):
-        found.setdefault(point.name, point)
+    for point in _among_all(tuple(sys.path))(group=group):
+        if point.name not in found or (_is_ours(point) and not _is_ours(found[point.name])):
+            found[point.name] = point
     return found
+
+
+@functools.lru_cache(maxsize=1)
+def _among_all(path: tuple[str, ...]) -> Callable[..., EntryPoints]:
+    """Selects among the entry points of all packages on the path: looking for them reads a file of each."""
+    return entry_points().select
 
 
 def load(point: EntryPoint) -> Callable[..., Any]:
