@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,9 +40,11 @@ def thread_numbers(pid: NDArray[np.int64], tid: NDArray[np.int64]) -> NDArray[np
     return numbers
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Events:
     """Complete ("X") events, in the order of the file; all columns have the same length.
+
+    Without slots, so that what is made of the columns is kept once somebody has asked for it.
 
     pid, tid: for device events the device and the stream as the file's rows name them; numeric strings are numbers,
     other strings get negative numbers of their own.
@@ -57,21 +60,41 @@ class Events:
     """Links a launch to its device activity; NO_ID where absent."""
     device: NDArray[np.int32]
     stream: NDArray[np.int64]
-    end: NDArray[np.int64] = field(init=False)
-    """start + duration; kept, as are the next two, since they are asked for again and again."""
-    thread: NDArray[np.int64] = field(init=False)
-    """One number that is equal for events of the same (pid, tid)."""
-    on_host: NDArray[np.int64] = field(init=False)
-    """Places of the operators and annotations, in the order of the file."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "end", self.start + self.duration)
-        object.__setattr__(self, "thread", thread_numbers(self.pid, self.tid))
-        host = self.among((Category.CPU_OP, Category.USER_ANNOTATION))
-        object.__setattr__(self, "on_host", np.flatnonzero(host))
+    @cached_property
+    def end(self) -> NDArray[np.int64]:
+        """start + duration."""
+        return self.start + self.duration
+
+    @cached_property
+    def thread(self) -> NDArray[np.int64]:
+        """One number that is equal for events of the same (pid, tid)."""
+        return thread_numbers(self.pid, self.tid)
+
+    @cached_property
+    def on_host(self) -> NDArray[np.int64]:
+        """Places of the operators and annotations, in the order of the file."""
+        return np.flatnonzero(self.among((Category.CPU_OP, Category.USER_ANNOTATION)))
+
+    @cached_property
+    def _by_name(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The places of `on_host` by name, and for each name where its own begin among them."""
+        name = self.name[self.on_host]
+        counts = np.bincount(name)
+        narrow = np.min_scalar_type(
+            len(counts)
+        )  # few names fit 16 bits, which numpy sorts several times as fast
+        order = np.argsort(name.astype(narrow), kind="stable")
+        return self.on_host[order], np.concatenate(([0], np.cumsum(counts)))
 
     def __len__(self) -> int:
         return len(self.start)
+
+    def on_host_named(self, names: Sequence[int]) -> NDArray[np.int64]:
+        """Places of the operators and annotations that have one of some names, in the order of the file."""
+        places, first = self._by_name
+        runs = [places[first[name] : first[name + 1]] for name in names if name + 1 < len(first)]
+        return np.sort(np.concatenate(runs), kind="stable") if runs else places[:0]
 
     def among(self, categories: Sequence[Category]) -> NDArray[np.bool_]:
         """Which events are of one of some categories."""

@@ -73,9 +73,7 @@ def is_communication(name: str) -> bool:
 
 def select(trace: Trace, wanted: Callable[[str], bool]) -> NDArray[np.int64]:
     """Rows of the operators and annotations whose name is wanted, in the order of the file."""
-    names = np.fromiter((wanted(name) for name in trace.names), dtype=np.bool_, count=len(trace.names))
-    rows = trace.events.on_host
-    return rows[names[trace.events.name[rows]]]
+    return trace.events.on_host_named([number for number, name in enumerate(trace.names) if wanted(name)])
 
 
 class HostSpans:
