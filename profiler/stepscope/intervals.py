@@ -37,11 +37,7 @@ def total(a: Intervals) -> int:
 def _sweep(a: Intervals, b: Intervals, wanted: int) -> Intervals:
     """The stretches in which (inside a) + 2 * (inside b) is `wanted`."""
     times = np.concatenate((a[:, 0], a[:, 1], b[:, 0], b[:, 1]))
-    if not len(times):
-        return EMPTY
-    change = np.concatenate(
-        (np.full(len(a), 1), np.full(len(a), -1), np.full(len(b), 2), np.full(len(b), -2))
-    )
+    change = np.repeat((1, -1, 2, -2), (len(a), len(a), len(b), len(b)))
     order = np.argsort(times, kind="stable")
     times = times[order]
     state = np.cumsum(change[order])[:-1]
@@ -60,12 +56,14 @@ def _near(a: Intervals, b: Intervals) -> Intervals:
 
 def intersect(a: Intervals, b: Intervals) -> Intervals:
     """a and b."""
-    return _sweep(_near(a, b), _near(b, a), 3)
+    a, b = _near(a, b), _near(b, a)
+    return _sweep(a, b, 3) if len(a) and len(b) else EMPTY
 
 
 def subtract(a: Intervals, b: Intervals) -> Intervals:
     """a and not b."""
-    return _sweep(a, _near(b, a), 1)
+    b = _near(b, a)
+    return _sweep(a, b, 1) if len(b) else a
 
 
 def clip(a: Intervals, start: int, end: int) -> Intervals:
