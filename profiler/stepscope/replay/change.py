@@ -100,9 +100,9 @@ def _activities(network: Network, change: Change) -> Network:
     if not change.activities:
         return network
     lag = network.lag.copy()
-    for edge in np.flatnonzero(network.kind == Edge.RUN):
-        factor = change.activities.get((int(network.owner[edge]), int(network.row[edge])), 1.0)
-        lag[edge] = round(lag[edge] * factor)
+    runs = np.flatnonzero(network.kind == Edge.RUN)
+    keys = zip(network.owner[runs].tolist(), network.row[runs].tolist(), strict=True)
+    lag[runs] = np.rint(lag[runs] * [change.activities.get(key, 1.0) for key in keys])
     return replace(network, lag=lag)
 
 
@@ -175,7 +175,8 @@ def _dropped(network: Network, change: Change) -> Network:
 
 def _about(network: Network, wanted: frozenset[Key]) -> NDArray[np.bool_]:
     """The edges that are about some events."""
-    if not wanted:
-        return np.zeros(len(network.source), dtype=np.bool_)
-    keys = zip(network.owner.tolist(), network.row.tolist(), strict=True)
-    return np.fromiter((key in wanted for key in keys), np.bool_, len(network.owner))
+    found = np.zeros(len(network.source), dtype=np.bool_)
+    for index in {index for index, _ in wanted}:
+        rows = [row for owner, row in wanted if owner == index]
+        found |= (network.owner == index) & np.isin(network.row, rows)
+    return found

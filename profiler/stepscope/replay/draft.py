@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -88,7 +90,7 @@ class Draft:
         """Settle it: each transfer's work, and each point's residual."""
         count = len(self._time)
         time, begin = (np.array(column, dtype=np.int64) for column in (self._time, self._begin))
-        columns = np.array(self._edges, dtype=np.int64).reshape(-1, 6)
+        columns = np.fromiter(chain.from_iterable(self._edges), dtype=np.int64).reshape(-1, 6)
         source, target, lag, kind, owner, row = (np.ascontiguousarray(column) for column in columns.T)
         reached = np.full(count, np.iinfo(np.int64).min, dtype=np.int64)
         np.maximum.at(reached, target, time[source] + lag)

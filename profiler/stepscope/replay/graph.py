@@ -75,7 +75,7 @@ class StepGraph:
         start = {index: times[first] for index, (first, _) in self.borders.items()}
         wall = {index: float(times[last] - start[index]) for index, (_, last) in self.borders.items()}
         drained = {
-            index: max((float(times[point] - start[index]) for point in points), default=wall[index])
+            index: float(times[points].max() - start[index]) if points else wall[index]
             for index, points in self.drains.items()
         }
         return Replayed(wall, drained, {key: float(times[point]) for key, point in self.leaves.items()})

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 NO_EVENT = -1
 _OVER = 1e-6
 """A transfer of which less than this is left (ns) is over."""
+_LONGEST_CHAIN = 64
+"""Of points measured at one time that wait for each other."""
 
 
 class Edge(IntEnum):
@@ -167,29 +169,81 @@ class Repeated:
     """A network that is solved several times."""
 
     def __init__(self, network: Network) -> None:
-        self._network, self._count = network, len(network.time)
-        order = np.argsort(network.source, kind="stable")
-        self._first = np.searchsorted(network.source[order], np.arange(self._count + 1)).tolist()
-        self._target: list[int] = network.target[order].tolist()
-        self._lag: list[int] = network.lag[order].tolist()
-        self._open: list[int] = np.bincount(network.target, minlength=self._count).tolist()
-        self._roots = np.flatnonzero(np.array(self._open) == 0)
-        self._residual: list[int] = network.residual.tolist()
-        self._work: list[float] = network.work.tolist()
-        self._shared: list[bool] = network.shared.tolist()
+        self._network = network
+        waits = np.bincount(network.target, minlength=len(network.time))
+        self._roots = np.flatnonzero(waits == 0)
+        edges = None if (network.shared & (network.work > 0)).any() else _in_order(network)
+        self._pass = _AsTheyCome(network, waits) if edges is None else _InOrder(network, edges)
 
     def solve(self, earlier: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """When each point comes, see `Network.solve`: one forward pass in topological order."""
+        """When each point comes, see `Network.solve`."""
         network, roots = self._network, self._roots
-        begins = np.full(self._count, -np.inf)
+        begins = np.full(len(network.time), -np.inf)
         begins[roots] = network.time[roots]
         if earlier is not None:
             moved = roots[network.context[roots]]
             begins[moved] -= earlier[network.point_owner[moved]]
-        earliest: list[float] = begins.tolist()
-        done, link, stack = 0, _Link(), roots.tolist()
+        return self._pass.solve(begins.tolist())
+
+
+def _in_order(network: Network) -> NDArray[np.int64] | None:
+    """The edges by when their sources were measured: each after all that its source waits for.
+
+    Of edges that took no time, those of a chain come in its order. None where a change lets something come after what was
+    measured later, and where such a chain is long or has no end.
+    """
+    source, target, time = network.source, network.target, network.time
+    if (time[source] > time[target]).any():
+        return None
+    at_once = np.flatnonzero(time[source] == time[target])
+    place = np.zeros(len(time), dtype=np.int64)
+    for _ in range(_LONGEST_CHAIN):
+        later = place.copy()
+        np.maximum.at(later, target[at_once], place[source[at_once]] + 1)
+        if np.array_equal(later, place):
+            return np.lexsort((place[source], time[source]))
+        place = later
+    return None
+
+
+class _InOrder:
+    """A pass along edges of which it is known beforehand that they are in order: most networks, and many times as fast."""
+
+    def __init__(self, network: Network, edges: NDArray[np.int64]) -> None:
+        self._own = network.residual + network.work
+        source, target = network.source[edges], network.target[edges]
+        takes = self._own[source] + network.lag[edges]
+        self._edges = list(zip(source.tolist(), target.tolist(), takes.tolist(), strict=True))
+
+    def solve(self, begins: list[float]) -> NDArray[np.float64]:
+        """begins: when each point that waits for nothing comes; ns."""
+        for source, target, takes in self._edges:
+            reached = begins[source] + takes
+            if reached > begins[target]:  # noqa: PLR1730 (twice as fast as max() in the innermost loop)
+                begins[target] = reached
+        return np.array(begins) + self._own
+
+
+class _AsTheyCome:
+    """A pass that takes each point once all that it waits for has come, with transfers that share a link."""
+
+    def __init__(self, network: Network, waits: NDArray[np.int64]) -> None:
+        self._count = len(network.time)
+        order = np.argsort(network.source, kind="stable")
+        self._first = np.searchsorted(network.source[order], np.arange(self._count + 1)).tolist()
+        self._target: list[int] = network.target[order].tolist()
+        self._lag: list[int] = network.lag[order].tolist()
+        self._open: list[int] = waits.tolist()
+        self._residual: list[int] = network.residual.tolist()
+        self._work: list[float] = network.work.tolist()
+        self._shared: list[bool] = network.shared.tolist()
+
+    def solve(self, begins: list[float]) -> NDArray[np.float64]:
+        """begins: when each point that waits for nothing comes; ns. Raises Circle where something waits for itself."""
+        earliest, opened = begins, self._open.copy()
+        done, link, stack = 0, _Link(), [point for point, waits in enumerate(opened) if not waits]
         first, targets, lags = self._first, self._target, self._lag
-        opened, residual, work, shared = self._open.copy(), self._residual, self._work, self._shared
+        residual, work, shared = self._residual, self._work, self._shared
         while stack or len(link):
             if stack:
                 point = stack.pop()
