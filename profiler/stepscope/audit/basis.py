@@ -39,6 +39,8 @@ class Basis:
     """Row of a collective to what hid it."""
     ops_of: Mapping[int, Sequence[CollectiveOp]]
     """Step number to its collectives, by start."""
+    copies_of: Mapping[int, Sequence[GradientCopy]]
+    """Step number to the gradients that were copied for the reducer in it."""
     ready_of: Mapping[int, Ready]
     """Row of a gradient collective to when it could have started."""
     wire_of: Mapping[int, int]
@@ -72,6 +74,7 @@ def prepare(
             invalid=reasons_invalid(recording, static_graph=static_graph),
             hidden_of=hidden_by_row(recording, unions[index]),
             ops_of=_by_step(recording.collectives),
+            copies_of=_by_step(recording.copies),
             ready_of=ready[index],
             wire_of=pairing.wires(index),
             met_at=met[index],

@@ -15,7 +15,7 @@ from stepscope.replay.change import Change
 from stepscope.replay.graph import StepGraph
 from stepscope.replay.timeline import Timeline
 from stepscope.stats import median
-from stepscope.trace.recording import Recording
+from stepscope.trace.recording import CollectiveOp, Recording
 
 _T = TypeVar("_T")
 
@@ -42,6 +42,11 @@ class RankStep:
     def number(self) -> int:
         """The step's number."""
         return self.step.window.number
+
+    @property
+    def ops(self) -> Sequence[CollectiveOp]:
+        """The step's collectives, by start."""
+        return self.basis.ops_of.get(self.number, ())
 
     @property
     def rank(self) -> int | None:

@@ -44,9 +44,7 @@ class BlockedHost:
 
     def draw(self, main: int) -> None:
         """All of them; main: the thread whose step it is."""
-        inside = self._calls()
-        names = self._trace.names
-        waiting = {row for row in inside if _SYNCHRONISES.match(names[self._trace.events.name[row]])}
+        waiting = set(self._timeline.calls(self._window, _SYNCHRONISES).tolist())
         for row in sorted(waiting):
             self._synchronise(row)
         self._copies(waiting)
@@ -55,12 +53,6 @@ class BlockedHost:
         for thread in np.unique(self._evaluates()[1]).tolist():
             if thread != main:
                 self._handoffs(main, thread)
-
-    def _calls(self) -> list[int]:
-        events = self._trace.events
-        inside = (events.start >= self._window.start) & (events.start < self._window.end)
-        found: list[int] = np.flatnonzero((events.category == Category.RUNTIME) & inside).tolist()
-        return found
 
     def _synchronise(self, row: int) -> None:
         """A synchronising call ends no earlier than the work that it waits for.

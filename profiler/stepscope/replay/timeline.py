@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +14,7 @@ from stepscope import intervals as iv
 from stepscope.replay.activities import Activities
 from stepscope.replay.recorded import Synchronisations
 from stepscope.trace import gloo, host
-from stepscope.trace.columns import Category, Trace
+from stepscope.trace.columns import Category, Events, Trace
 from stepscope.trace.steps import Window
 
 _HOST = (Category.CPU_OP, Category.USER_ANNOTATION, Category.RUNTIME)
@@ -28,6 +29,27 @@ class Stretches:
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return iter(zip(self.start.tolist(), self.end.tolist(), strict=True))
+
+
+class ByStart:
+    """Some events by their start, so that those of a window are found without looking at all the others."""
+
+    def __init__(self, events: Events, rows: NDArray[np.int64]) -> None:
+        self.rows = rows[np.argsort(events.start[rows], kind="stable")]
+        self._start, self._end = events.start[self.rows], events.end[self.rows]
+        self._reach = np.maximum.accumulate(self._end)
+        """Until when this event or any before it lasts."""
+
+    def begun_in(self, window: Window) -> NDArray[np.int64]:
+        """Rows of the events that begin within a window, by start."""
+        first, last = np.searchsorted(self._start, (window.start, window.end))
+        return self.rows[first:last]
+
+    def reaching_into(self, window: Window) -> NDArray[np.int64]:
+        """Rows of the events of which a part lies in a window, by start."""
+        first = np.searchsorted(self._reach, window.start, side="right")
+        last = np.searchsorted(self._start, window.end)
+        return self.rows[first:last][self._end[first:last] > window.start]
 
 
 class Timeline:
@@ -53,6 +75,21 @@ class Timeline:
         return host.select(self.trace, host.is_communication)
 
     @cached_property
+    def backward(self) -> host.HostSpans:
+        """The spans of the nodes of backward."""
+        return host.HostSpans(self.trace, self.evaluates)
+
+    @cached_property
+    def optimizer(self) -> host.HostSpans:
+        """The spans of the optimizers' steps."""
+        return host.HostSpans(self.trace, host.select(self.trace, host.is_optimizer_step))
+
+    @cached_property
+    def communicating(self) -> host.HostSpans:
+        """The spans of the communication operators and annotations."""
+        return host.HostSpans(self.trace, self.communications)
+
+    @cached_property
     def activities(self) -> Activities:
         """All device activities."""
         return Activities.of(self.trace)
@@ -63,11 +100,25 @@ class Timeline:
         return Synchronisations.of(self.trace)
 
     @cached_property
-    def _rows_of(self) -> dict[int, NDArray[np.int64]]:
-        rows = np.flatnonzero(np.isin(self.events.category, _HOST))
+    def on_host(self) -> ByStart:
+        """Operators, annotations and calls of the runtime."""
+        return ByStart(self.events, np.flatnonzero(self.events.among(_HOST)))
+
+    @cached_property
+    def _of_threads(self) -> dict[int, ByStart]:
+        rows = self.on_host.rows
         rows = rows[np.argsort(self.threads[rows], kind="stable")]
         found, first = np.unique(self.threads[rows], return_index=True)
-        return dict(zip(found.tolist(), np.split(rows, first[1:]), strict=True))
+        parts = zip(found.tolist(), np.split(rows, first[1:]), strict=True)
+        return {thread: ByStart(self.events, mine) for thread, mine in parts}
+
+    def calls(self, window: Window, wanted: re.Pattern[str]) -> NDArray[np.int64]:
+        """Rows of the calls of the runtime that begin within a window and whose whole name is wanted, by start."""
+        names = np.array([wanted.fullmatch(name) is not None for name in self.trace.names], dtype=np.bool_)
+        begun = self.on_host.begun_in(window)
+        meant = (self.events.category[begun] == Category.RUNTIME) & names[self.events.name[begun]]
+        found: NDArray[np.int64] = begun[meant]
+        return found
 
     @cached_property
     def _computing(self) -> NDArray[np.bool_]:
@@ -87,15 +138,18 @@ class Timeline:
         return rows[np.argsort(self.events.start[rows], kind="stable")]
 
     def of_thread(self, thread: int, window: Window) -> NDArray[np.int64]:
-        """Rows of the host events of a thread that reach into a window."""
-        rows = self._rows_of.get(thread, np.empty(0, dtype=np.int64))
-        return rows[(self.events.end[rows] > window.start) & (self.events.start[rows] < window.end)]
+        """Rows of the host events of a thread that reach into a window, by start."""
+        mine = self._of_threads.get(thread)
+        return np.empty(0, dtype=np.int64) if mine is None else mine.reaching_into(window)
 
     def stretches(self, thread: int, window: Window, shortest: int) -> Stretches:
-        """What a thread did not spend in a computing operator, cut at every start and end of what was recorded of it."""
+        """What a thread did not spend in a computing operator, cut at every start and end of what was recorded of it.
+
+        shortest: in ns, at least 1.
+        """
         rows, events = self.of_thread(thread, window), self.events
         borders = np.array((window.start, window.end))
-        cuts = np.unique(np.concatenate((events.start[rows], events.end[rows], borders)))
+        cuts = np.sort(np.concatenate((events.start[rows], events.end[rows], borders)))
         cuts = cuts[(cuts >= window.start) & (cuts <= window.end)]
         computing = rows[self._computing[rows]]
         busy = iv.union(events.start[computing], events.end[computing])
@@ -105,13 +159,11 @@ class Timeline:
 
     def main_thread(self, window: Window) -> int | None:
         """Whose step it is: the thread of the annotation that spans the window, else the one with most operators."""
-        events = self.events
-        spans = (events.start == window.start) & (events.end == window.end)
-        spans &= events.category == Category.USER_ANNOTATION
-        if spans.any():
-            return int(self.threads[np.flatnonzero(spans)[0]])
-        inside = (events.start >= window.start) & (events.start < window.end)
-        found, counts = np.unique(
-            self.threads[inside & (events.category == Category.CPU_OP)], return_counts=True
-        )
+        events, begun = self.events, self.on_host.begun_in(window)
+        category = events.category[begun]
+        whole = (events.start[begun] == window.start) & (events.end[begun] == window.end)
+        spans = begun[whole & (category == Category.USER_ANNOTATION)]
+        if len(spans):
+            return int(self.threads[spans[0]])
+        found, counts = np.unique(self.threads[begun[category == Category.CPU_OP]], return_counts=True)
         return int(found[np.argmax(counts)]) if len(found) else None

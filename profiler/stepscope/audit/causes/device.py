@@ -13,6 +13,7 @@ from stepscope.audit.causes.finding import in_step
 from stepscope.replay.activities import Activities
 from stepscope.replay.graph import StepGraph
 from stepscope.replay.joined import Key
+from stepscope.replay.timeline import Timeline
 from stepscope.trace import host
 from stepscope.trace.columns import Category, Trace
 from stepscope.trace.recording import CollectiveOp, Phase
@@ -27,6 +28,7 @@ class DeviceView:
     """
 
     one: RankStep
+    timeline: Timeline
     activities: Activities
     compute: NDArray[np.bool_]
     phase: NDArray[np.uint8]
@@ -72,7 +74,7 @@ def device_views(case: Case, graph: StepGraph) -> list[DeviceView]:
 
 def _views(case: Case, graph: StepGraph) -> list[DeviceView]:
     on_device = [one for one in in_step(case, graph) if one.recording.device in ("cuda", "rocm")]
-    return [_view(one, case.timelines[one.index].activities) for one in on_device]
+    return [_view(one, case.timelines[one.index]) for one in on_device]
 
 
 def reads_gradients(case: Case, graph: StepGraph) -> dict[Key, Key]:
@@ -86,28 +88,20 @@ def reads_gradients(case: Case, graph: StepGraph) -> dict[Key, Key]:
     }
 
 
-def _view(one: RankStep, everything: Activities) -> DeviceView:
-    trace = one.recording.trace
-    a = everything.of_step(one.step.window)
-    by_row = {op.row: op for op in one.recording.collectives if op.step == one.number}
+def _view(one: RankStep, timeline: Timeline) -> DeviceView:
+    trace, a = timeline.trace, timeline.activities.of_step(one.step.window)
+    by_row = {op.row: op for op in one.ops}
     collectives = {k: by_row[row] for k, row in enumerate(a.row.tolist()) if row in by_row and a.mine[k]}
     compute = a.mine & (trace.events.category[a.row] == Category.KERNEL)
     compute[list(collectives)] = False
-    return DeviceView(one, a, compute, _phases(trace, a), collectives)
+    return DeviceView(one, timeline, a, compute, _phases(timeline, a), collectives)
 
 
-def _phases(trace: Trace, a: Activities) -> NDArray[np.uint8]:
+def _phases(timeline: Timeline, a: Activities) -> NDArray[np.uint8]:
     """Backward inside a node of the autograd engine, optimizer inside its step, else forward."""
-    optimizer = _inside(trace, a, host.is_optimizer_step)
-    backward = _inside(trace, a, host.is_evaluate_function)
+    optimizer = timeline.optimizer.holding(a.thread, a.launch) != host.NO_ROW
+    backward = timeline.backward.holding(a.thread, a.launch) != host.NO_ROW
     phase = np.full(len(a), Phase.FORWARD, dtype=np.uint8)
     phase[backward] = Phase.BACKWARD
     phase[optimizer & ~backward] = Phase.OPTIMIZER
     return phase
-
-
-def _inside(trace: Trace, a: Activities, wanted: object) -> NDArray[np.bool_]:
-    assert callable(wanted)
-    spans = host.HostSpans(trace, host.select(trace, wanted))
-    found: NDArray[np.bool_] = spans.holding(a.thread, a.launch) != host.NO_ROW
-    return found

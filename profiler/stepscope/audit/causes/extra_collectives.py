@@ -30,11 +30,7 @@ def detect(case: Case) -> list[Finding]:
 
 def _extra(one: RankStep) -> list[CollectiveOp]:
     """A rank's metrics and barriers, and small reductions that a hook of the script's makes within backward."""
-    named = [
-        op
-        for op in one.recording.collectives
-        if op.step == one.number and (op.role in (roles.METRIC, roles.BARRIER) or _is_small_in_backward(op))
-    ]
+    named = [op for op in one.ops if op.role in (roles.METRIC, roles.BARRIER) or _is_small_in_backward(op)]
     belongs_to_forward = {op.row for op in in_forward(one)}
     return [op for op in named if op.row not in belongs_to_forward]
 

@@ -26,7 +26,7 @@ def detect(case: Case) -> list[Finding]:
 
 def in_forward(one: RankStep) -> list[CollectiveOp]:
     """A rank's collectives that forward waits for and a model could do without; with SyncBatchNorm, backward's as well."""
-    mine = [op for op in one.recording.collectives if op.step == one.number and _whole_group(one, op)]
+    mine = [op for op in one.ops if _whole_group(one, op)]
     statistics = [
         op for op in mine if op.role == roles.ACTIVATION and op.kind in ("all_gather", "all_reduce")
     ]

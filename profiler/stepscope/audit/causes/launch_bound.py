@@ -93,8 +93,8 @@ def _host_time(view: DeviceView) -> list[Segment]:
     threads = trace.events.thread
     span = iv.union(np.array([window.start]), np.array([window.end]))
     rows = host.select(trace, lambda name: _INPUT.fullmatch(name) is not None)
-    working = np.isin(events.category, (Category.CPU_OP, Category.RUNTIME))
-    working &= (events.start < window.end) & (events.end > window.start)
+    working = view.timeline.on_host.reaching_into(window)
+    working = working[events.category[working] != Category.USER_ANNOTATION]
     return [
         Segment(view.one.index, thread, start, end)
         for thread in np.unique(threads[working]).tolist()

@@ -138,13 +138,9 @@ def without(many: Iterable[Read], after: Mapping[Key, Key]) -> Change | None:
 
 def _waits(view: DeviceView) -> list[tuple[int, int | None]]:
     """The calls that waited, each with the copy that it made or that it waited for."""
-    a, trace, events = view.activities, view.trace, view.trace.events
-    window = view.one.step.window
-    inside = (events.start >= window.start) & (events.start < window.end)
-    calls = np.flatnonzero((events.category == Category.RUNTIME) & inside)
-    waits: dict[int, int | None] = {
-        row: None for row in calls.tolist() if SYNCHRONISES.match(trace.names[events.name[row]])
-    }
+    a, events = view.activities, view.trace.events
+    calls = view.timeline.calls(view.one.step.window, SYNCHRONISES)
+    waits: dict[int, int | None] = dict.fromkeys(calls.tolist())
     copies = np.flatnonzero(a.mine & (events.category[a.row] == Category.MEMCPY))
     for k in copies.tolist():
         if a.end[k] <= events.end[a.call[k]]:
@@ -179,8 +175,8 @@ class _Places:
     def __init__(self, view: DeviceView) -> None:
         trace, events, window = view.trace, view.trace.events, view.one.step.window
         self._trace = trace
-        kinds = np.isin(events.category, (Category.CPU_OP, Category.USER_ANNOTATION))
-        self._rows = np.flatnonzero(kinds & (events.end > window.start) & (events.start < window.end))
+        rows = view.timeline.on_host.reaching_into(window)
+        self._rows = np.sort(rows[events.category[rows] != Category.RUNTIME])
         self._threads = trace.events.thread[self._rows]
         self._start, self._end = events.start[self._rows], events.end[self._rows]
         names = events.name[self._rows]

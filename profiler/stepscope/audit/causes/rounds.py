@@ -92,7 +92,7 @@ def _rounds(one: RankStep) -> list[Round]:
     if not len(starts):
         return []
     ops = sorted(
-        (op for op in one.basis.ops_of.get(one.number, ()) if op.gradient and op.launch != NO_TIME),
+        (op for op in one.ops if op.gradient and op.launch != NO_TIME),
         key=lambda op: op.launch,
     )
     arrived = _gradients(one)
@@ -151,7 +151,7 @@ def _starts(one: RankStep) -> NDArray[np.int64]:
 
 def _gradients(one: RankStep) -> list[Gradient]:
     """In order of arrival: when they had been copied for the reducer, else when backward had them."""
-    copies = [copy for copy in one.recording.copies if copy.step == one.number]
+    copies = one.basis.copies_of.get(one.number, ())
     operators = _accumulate_operators(one)
     if not copies or len(copies) < len(operators):
         return operators

@@ -12,8 +12,7 @@ SEARCH = "torch.distributed.ddp.reducer::search_unused_parameters"
 
 def unused_maps(one: RankStep) -> list[CollectiveOp]:
     """The all-reduces of the map of used parameters in a rank's step."""
-    ops = one.recording.collectives
-    return [op for op in ops if op.step == one.number and op.role == roles.UNUSED_MAP]
+    return [op for op in one.ops if op.role == roles.UNUSED_MAP]
 
 
 def searches_unused(one: RankStep) -> bool:

@@ -14,7 +14,7 @@ from stepscope.replay.change import Change
 from stepscope.replay.graph import StepGraph
 from stepscope.stats import median
 from stepscope.trace import host
-from stepscope.trace.columns import Category
+from stepscope.trace.steps import Window
 
 _WAITS = re.compile(r"(cuda|hip)StreamWaitEvent.*|cuStreamWaitEvent.*")
 _AT_ONCE = 20_000
@@ -70,14 +70,12 @@ def _waiting(view: DeviceView) -> dict[int, int]:
 
 def _waits_between(view: DeviceView, collective: int, kernel: int) -> bool:
     """Whether the kernel's thread made a stream wait after launching the collective, outside communication's own calls."""
-    a, trace, events = view.activities, view.trace, view.trace.events
-    names = [k for k, name in enumerate(trace.names) if _WAITS.match(name)]
+    a, events = view.activities, view.trace.events
     thread = int(a.thread[kernel])
-    between = (events.category == Category.RUNTIME) & np.isin(events.name, names)
-    between &= (events.start > a.launch[collective]) & (events.start < a.launch[kernel])
-    rows = np.flatnonzero(between & (trace.events.thread == thread))
-    operators = host.HostSpans(trace, host.select(trace, host.is_communication))
-    held = operators.holding(np.full(len(rows), thread), events.start[rows])
+    between = Window(view.one.number, int(a.launch[collective]) + 1, int(a.launch[kernel]))
+    rows = view.timeline.calls(between, _WAITS)
+    rows = rows[events.thread[rows] == thread]
+    held = view.timeline.communicating.holding(np.full(len(rows), thread), events.start[rows])
     return bool((held == host.NO_ROW).any())
 
 

@@ -77,7 +77,7 @@ def _in_one_bucket(one: RankStep) -> Round | None:
 
 def _bookkeeping(one: RankStep) -> list[CollectiveOp]:
     wanted = (roles.REBUILD, roles.UNUSED_MAP)
-    return [op for op in one.recording.collectives if op.step == one.number and op.role in wanted]
+    return [op for op in one.ops if op.role in wanted]
 
 
 def _describe(case: Case, ones: list[RankStep]) -> Description:

@@ -33,8 +33,4 @@ def detect(case: Case) -> list[Finding]:
 
 
 def _parameters(one: RankStep) -> list[CollectiveOp]:
-    return [
-        op
-        for op in one.recording.collectives
-        if op.step == one.number and op.role == roles.PARAMETER and op.phase == Phase.OPTIMIZER
-    ]
+    return [op for op in one.ops if op.role == roles.PARAMETER and op.phase == Phase.OPTIMIZER]
