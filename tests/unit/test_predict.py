@@ -15,6 +15,7 @@ import pytest
 from gloo_job import COPY_US, Host, case_of, ddp, lay_out
 from stepscope.audit.cap_rule import CAPS_MIB, Candidate, choose
 from stepscope.audit.case import Case
+from stepscope.audit.outcome import Outcome, Rebucketing
 from stepscope.audit.recommend import recommend
 from stepscope.errors import InputError
 from stepscope.predict.caps import CapPredictor, bucket_caps
@@ -165,6 +166,19 @@ def test_an_audit_recommends_what_predict_does(tmp_path: Path, unprofiled_ms: fl
     assert (found.step_ms, found.gain_ms, found.gain_ms_ci) == (same.step_ms, same.gain_ms, same.gain_ms_ci)
     assert found.gain_ms == pytest.approx(11, abs=0.01)
     assert (found.late_start_ms, found.contention_ms) == (pytest.approx(0, abs=0.01), None)
+
+
+def test_no_cap_gains_more_than_a_step_without_transfers_would(tmp_path: Path) -> None:
+    """Of one bucket's 12 ms behind backward a model that has the present step 20 ms longer than it was promises 12 at most."""
+    cutting = Rebucketing(case(tmp_path, one_bucket))
+    recorded = cutting.recorded()
+    modelled = {number: step + 20e6 for number, step in recorded.items()}
+    most = cutting.most(modelled, modelled)
+    assert list(most.values()) == pytest.approx([12e6] * 3, abs=10e3)
+    assert (
+        Outcome([1], {number: step - 1e6 for number, step in recorded.items()}, None).gains(modelled, most)
+        == most
+    )
 
 
 def test_one_step_does_not_tell_a_gain_from_noise(tmp_path: Path) -> None:

@@ -36,9 +36,9 @@ class Outcome:
     steps: Steps
     floor: float | None
 
-    def gains(self, now: Steps) -> Steps:
-        """By step, how much shorter it is than now; ns."""
-        return {number: now[number] - taken for number, taken in self.steps.items()}
+    def gains(self, now: Steps, most: Steps) -> Steps:
+        """By step, how much shorter it is than now, and no more than `most`; ns."""
+        return {number: min(now[number] - taken, most[number]) for number, taken in self.steps.items()}
 
 
 class Rebucketing:
@@ -77,6 +77,20 @@ class Rebucketing:
         """The steps in the recorded buckets, where messages take `time`, times a rate by step."""
         return {
             number: self._pace(number, self._transfers(number, time, rates[number])) for number in self.steps
+        }
+
+    def most(self, now: Steps, own: Steps) -> Steps:
+        """By step, what it would be shorter by if no transfer took any time: more than that no buckets gain.
+
+        now, own: the steps in the recorded buckets, as modelled on a link and on the run's own. Were that model a little off
+        in the one, it would else promise what the step does not have.
+        """
+        recorded = self.recorded()
+        instant = self.cut([sum(self.present) + 1], lambda size: 0.0, dict.fromkeys(self.steps, 1.0))
+        left = instant.steps if instant is not None else {}
+        return {
+            number: max(0.0, recorded[number] + now[number] - own[number] - left.get(number, 0.0))
+            for number in now
         }
 
     def cut(self, caps: Sequence[float], time: Timing, rates: Steps) -> Outcome | None:

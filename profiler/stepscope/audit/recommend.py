@@ -61,7 +61,8 @@ def _tried(
     now = cutting.as_they_are(link.time, rates)
     found = {cap: cutting.cut([cap * MIB], link.time, rates) for cap in caps}
     outcomes = {cap: outcome for cap, outcome in found.items() if outcome is not None}
-    return outcomes, {cap: outcome.gains(now) for cap, outcome in outcomes.items()}
+    most = cutting.most(now, now)
+    return outcomes, {cap: outcome.gains(now, most) for cap, outcome in outcomes.items()}
 
 
 def _parts(case: Case, speed: float, link: Link, cap: float, gains: Mapping[int, float]) -> dict[str, float]:

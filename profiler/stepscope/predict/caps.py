@@ -67,6 +67,7 @@ class CapPredictor:
         self._rates = own_rates if own else dict.fromkeys(own_rates, 1.0)
         self._cut: dict[float, Outcome | None] = {}
         self._now = as_recorded if time is None else self.cutting.as_they_are(self._time, self._rates)
+        self._most = self.cutting.most(self._now, as_recorded)
         self._longer = median([now - as_recorded[number] for number, now in self._now.items()])
         self.step = self.measured + added + self._longer
         """In the recorded buckets under the same what-if; ns."""
@@ -81,12 +82,18 @@ class CapPredictor:
 
     def candidates(self, caps_mb: Sequence[float]) -> list[Candidate]:
         """What each cap gains on the recorded buckets."""
-        return [Candidate(cap, one.bytes, one.gains(self._now)) for cap, one in self._cuts(caps_mb)]
+        return [
+            Candidate(cap, one.bytes, one.gains(self._now, self._most)) for cap, one in self._cuts(caps_mb)
+        ]
 
     def off_by(self, caps: Sequence[float]) -> float | None:
         """How much longer the recorded caps (bytes), cut anew, make the step than the recorded buckets; ns."""
         outcome = self.cutting.cut(caps, self._time, self._rates)
-        return None if outcome is None else -median(list(outcome.gains(self._now).values()))
+        return (
+            None
+            if outcome is None
+            else -median([self._now[number] - taken for number, taken in outcome.steps.items()])
+        )
 
     def _cuts(self, caps_mb: Sequence[float]) -> list[tuple[float, Outcome]]:
         for cap in caps_mb:
@@ -110,7 +117,7 @@ class CapPredictor:
         return self._prediction(cap_mb, Outcome(bucket_bytes, self._now, None))
 
     def _prediction(self, cap: float, outcome: Outcome) -> Prediction:
-        gains = list(outcome.gains(self._now).values())
+        gains = list(outcome.gains(self._now, self._most).values())
         gain, interval = median(gains), bootstrap_interval(gains)
         exposed = max(0.0, self.exposed + self._longer - gain)
         return Prediction(
