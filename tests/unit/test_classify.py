@@ -83,6 +83,18 @@ def test_without_profiler_marks_steps_end_with_the_rarest_optimizers_step(tmp_pa
     assert [w.code for w in recording.steps.warnings] == ["steps-by-optimizer"]
 
 
+@pytest.mark.parametrize("mark", ["Optimizer.step#SGD.step", "DistributedDataParallel.forward"])
+def test_marks_at_one_moment_have_no_step_between_them(tmp_path: Path, mark: str) -> None:
+    trace = TraceBuilder()
+    trace.kernel("work", launched=10, start=20, duration=10)
+    for at in (40, 40, 40, 90):
+        trace.annotation(mark, at, 0)
+    windows = recorded(trace, tmp_path).steps.windows
+    assert [w.number for w in windows] == list(range(len(windows)))
+    assert all(w.start < w.end for w in windows)
+    assert {30_000, 80_000} < {border for w in windows for border in (w.start, w.end)}
+
+
 def test_without_any_mark_the_file_is_one_step_and_says_so(tmp_path: Path) -> None:
     trace = TraceBuilder()
     trace.kernel("work", launched=10, start=20, duration=10)

@@ -8,6 +8,7 @@ the host runs ahead of the device, so a window holds what it launched and not wh
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,10 +94,8 @@ def _by_optimizer(trace: Trace) -> Steps | None:
     if not outer:
         return None
     ends = [end for _, end in _rarest(outer)]
-    starts = [0, *ends[:-1]]
-    windows = tuple(Window(k, start, end) for k, (start, end) in enumerate(zip(starts, ends, strict=True)))
     message = "no ProfilerStep marks: steps are counted from one optimizer step to the next"
-    return Steps(windows, "Optimizer.step", (TraceWarning("steps-by-optimizer", message),))
+    return _between([0, *ends], "Optimizer.step", TraceWarning("steps-by-optimizer", message))
 
 
 def _rarest(spans: list[_Named]) -> list[tuple[int, int]]:
@@ -111,13 +110,18 @@ def _by_ddp_forward(trace: Trace) -> Steps | None:
     outer = _outermost_spans(trace, host.select(trace, host.is_ddp_forward))
     if not outer:
         return None
-    starts = [start for _, start, _ in outer]
-    ends = [*starts[1:], int(trace.events.end.max()) + 1]
-    windows = tuple(Window(k, start, end) for k, (start, end) in enumerate(zip(starts, ends, strict=True)))
+    borders = [*(start for _, start, _ in outer), int(trace.events.end.max()) + 1]
     message = (
         "no ProfilerStep and no optimizer step found: steps are counted from one DDP forward to the next"
     )
-    return Steps(windows, "DistributedDataParallel.forward", (TraceWarning("steps-by-forward", message),))
+    return _between(borders, "DistributedDataParallel.forward", TraceWarning("steps-by-forward", message))
+
+
+def _between(borders: list[int], found_by: str, warning: TraceWarning) -> Steps | None:
+    """The windows from each border to the next; marks at one moment, of a broken file, have none between them."""
+    spans = [(start, end) for start, end in pairwise(borders) if start < end]
+    windows = tuple(Window(number, *span) for number, span in enumerate(spans))
+    return Steps(windows, found_by, (warning,)) if windows else None
 
 
 def _outermost_spans(trace: Trace, rows: NDArray[np.int64]) -> list[_Named]:
