@@ -169,8 +169,7 @@ def _link(made: Predicted) -> Iterable[str]:
         yield f"{link.latency_us:,.0f} us and its bytes at {link.gb_per_s:.3g} GB/s, by {link.source}"
     else:
         yield f"alpha {link.alpha_us:,.0f} us a hop and B {link.bus_gb_per_s:.3g} GB/s (bus bandwidth), by {link.source}"
-        takes = (
-            f"{milliseconds(link.latency_us / 1e3)}, and {milliseconds(2**20 / 1e6 / link.gb_per_s)} a MiB"
-        )
+        latency = f"{milliseconds(link.latency_us / 1e3)}, and " if link.latency_us else ""
+        takes = f"{latency}{milliseconds(2**20 / 1e6 / link.gb_per_s)} a MiB"
         yield f"so an all-reduce among {plural(made.what_if.world_size or made.recorded.world_size, 'rank')} takes {takes}"
     yield from link.remarks

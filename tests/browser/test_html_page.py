@@ -49,7 +49,7 @@ def test_the_first_screen_answers_bound_why_what_to_do_how_much_and_how_sure(pag
     why, do, sure = (" ".join(part.text.split()) for part in page.all(".answers > div"))
     assert why == "Why The exposed time is an upper bound of the cost. Found: bucket too large, straggler."
     assert "stepscope run --nproc-per-node 2 gpt --bucket-cap-mb 8" in do
-    assert "It brings about 40.00 ms a step (95 % interval 38.50 to 41.25 ms), 10.0 % of it." in do
+    assert "The first finding costs 40.00 ms a step (95 % interval 38.50 to 41.25 ms), 10.0 % of it." in do
     assert "Taken one by one, the ranks have medians of 14.9 % to 15.2 %." in sure
     bottom = page.run("return document.querySelector('.answers').getBoundingClientRect().bottom")
     assert bottom < 800

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from gloo_job import COPY_US, Host, case_of, ddp, lay_out
+from stepscope.audit.build import audit
 from stepscope.audit.cap_rule import CAPS_MIB, Candidate, choose
 from stepscope.audit.case import Case
 from stepscope.audit.outcome import Outcome, Rebucketing
@@ -166,6 +167,19 @@ def test_an_audit_recommends_what_predict_does(tmp_path: Path, unprofiled_ms: fl
     assert (found.step_ms, found.gain_ms, found.gain_ms_ci) == (same.step_ms, same.gain_ms, same.gain_ms_ci)
     assert found.gain_ms == pytest.approx(11, abs=0.01)
     assert (found.late_start_ms, found.contention_ms) == (pytest.approx(0, abs=0.01), None)
+
+
+def test_where_no_finding_is_worth_it_the_predicted_cap_is_what_to_try_next(tmp_path: Path) -> None:
+    def short_tail(host: Host) -> None:
+        host.forward(2000)
+        ddp(host, [MIB] * 12, [(10 * MIB, 9), (2 * MIB, 11)], node_us=6000)
+        host.update(1000)
+
+    made = audit(case(tmp_path, short_tail).recordings)
+    assert [finding.severity for finding in made.findings] == ["low"]
+    assert made.verdict.next_step == (
+        "measure the predicted bucket size beside the present one: stepscope sweep --bucket-cap-mb script,1 SCRIPT"
+    )
 
 
 def test_no_cap_gains_more_than_a_step_without_transfers_would(tmp_path: Path) -> None:

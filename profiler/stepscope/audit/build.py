@@ -24,7 +24,7 @@ from stepscope.audit.result import Audit, Thresholds, Verdict
 from stepscope.audit.ring import ring_models
 from stepscope.audit.step import MeasuredStep, measure_step, plain_step, starved_share
 from stepscope.audit.verdict import Sample, Setting, judge
-from stepscope.audit.wording import INFERRED, PARTLY_RECORDED, RECORDED, first_fix
+from stepscope.audit.wording import INCONCLUSIVE, INFERRED, PARTLY_RECORDED, RECORDED, first_fix, try_cap
 from stepscope.ranks.clocks import Clock, fit_clocks
 from stepscope.ranks.pairing import Pairing, pair
 from stepscope.ranks.representatives import among, representatives
@@ -55,6 +55,7 @@ def audit(
     counted = [sample.step for sample in _samples(parts) if sample.step.window.number in chosen]
     rows = [row for basis in bases for row in collective_rows(basis)]
     findings, failed = find_causes(case)
+    advised = recommend(case)
     setting = Setting(
         gates=[*gates_of(recordings), *(doubt.message for doubt in pairing.doubts if doubt.void)],
         any_comm=any(recording.collectives for recording in recordings),
@@ -65,7 +66,7 @@ def audit(
     )
     return Audit(
         stepscope=__version__,
-        verdict=_advised(judge(samples, setting, thresholds, counted), findings),
+        verdict=_advised(judge(samples, setting, thresholds, counted), findings, advised),
         ranks=[_rank(*part, chosen if index in few else set()) for index, part in enumerate(parts)],
         collectives=rows,
         buckets=bucket_table(parts),
@@ -73,7 +74,7 @@ def audit(
         clocks=[_clock(clock) for clock in fit_clocks(recordings, pairing.paired)],
         ring_models=ring_models(rows, _world_size(recordings)),
         findings=findings,
-        recommendation=recommend(case),
+        recommendation=advised,
         warnings=[*warnings, *_warnings(recordings), *_doubts(pairing), *failed],
         run=run,
     )
@@ -124,10 +125,14 @@ def _world_size(recordings: Sequence[Recording]) -> int | None:
     return max((r.header.world_size for r in recordings if r.header.world_size is not None), default=None)
 
 
-def _advised(verdict: Verdict, findings: Sequence[result.Finding]) -> Verdict:
-    """The verdict with the costliest cause's fix as what to do next."""
-    fix = first_fix(findings) if verdict.cost_share is not None else None
-    return msgspec.structs.replace(verdict, next_step=fix) if fix else verdict
+def _advised(
+    verdict: Verdict, findings: Sequence[result.Finding], cap: result.Recommendation | None
+) -> Verdict:
+    """The verdict with the costliest cause's fix as what to do next, else with the bucket cap that is predicted to help."""
+    told = verdict.cost_share is not None
+    better = cap is not None and verdict.label != INCONCLUSIVE and not verdict.host_bound
+    fix = first_fix(findings) or (try_cap(cap.bucket_cap_mb) if cap is not None and better else None)
+    return msgspec.structs.replace(verdict, next_step=fix) if told and fix else verdict
 
 
 def _communicating(bases: Sequence[Basis], chosen: set[int]) -> list[int]:

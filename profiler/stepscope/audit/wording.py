@@ -158,6 +158,11 @@ def first_fix(findings: Sequence[Finding]) -> str | None:
     return f"{worth[0].cause}: {worth[0].fix}" if worth else None
 
 
+def try_cap(cap_mb: float) -> str:
+    """What to do where a bucket cap is predicted to help and no cause is worth more."""
+    return f"measure the predicted bucket size beside the present one: stepscope sweep --bucket-cap-mb script,{cap_mb:g} SCRIPT"
+
+
 def nothing_to_hide(world_size: int | None) -> tuple[str, str]:
     """Explanation and next step where no collective ran."""
     if world_size is not None and world_size > 1:

@@ -184,6 +184,7 @@ def _verdict(audit: Audit) -> dict[str, Any]:
         else None,
         "scale": _scale(audit),
         "best": audit.findings.index(best) if best else None,
+        "advised": best is not None and verdict.next_step == f"{best.cause}: {best.fix}",
         "best_share": percent(best.cost_ms / mean.wall)
         if best and best.cost_ms is not None and mean
         else None,
