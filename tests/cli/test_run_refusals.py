@@ -40,6 +40,24 @@ WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; from stepscope.cli.mai
             ["--json", "new", "--out", "new", "--nproc-per-node", "1", "gpt"],
             "new is named twice, and one would replace the other; name another file",
         ),
+        *(
+            (
+                ["--nproc-per-node", number, "gpt"],
+                f"--nproc-per-node {number} starts no process; give 1 or more, or leave it out",
+            )
+            for number in ("0", "-1")
+        ),
+        *(
+            (
+                ["--nproc-per-node", "1", "--nnodes", nodes, "gpt"],
+                f"--nnodes {nodes} is no number of nodes; give 1 or more, or a range such as 1:4",
+            )
+            for nodes in ("0", "two", "2:1", "1:")
+        ),
+        (
+            ["--nproc-per-node", "2", "--fabric", "fast", "gpt"],
+            "--fabric 'fast' is no rate; write a number and a unit as tc does, such as 600mbit or 1gbit",
+        ),
         (
             ["--keep-traces", "gpt"],
             "--keep-traces goes with --gather; without it the traces are kept in any case",

@@ -40,6 +40,7 @@ from stepscope.capture.place import Fabric
 from stepscope.capture.target import CPU_PROCESSES
 from stepscope.capture.torchrun import gpu_count, torchrun_parser
 from stepscope.cli.arguments import Parser, add_output_options, suggesting
+from stepscope.cli.launching import processes_of
 from stepscope.cli.output import STANDARD_OUTPUT, announce, refuse_existing, write_file
 from stepscope.cli.plain_reports import find_report
 from stepscope.cli.progress import progress_bar
@@ -77,7 +78,7 @@ def execute_raw(argv: list[str]) -> int:
     gpus = 0 if args.fabric else gpu_count()
     if args.nproc_per_node is None:
         args.nproc_per_node = str(gpus or CPU_PROCESSES)
-    processes = int(args.nproc_per_node) if args.nproc_per_node.isdecimal() else None
+    processes = processes_of(args)
     if processes == 1 and args.nnodes in ("1", "1:1"):
         raise InputError(
             "one rank sends nothing, so there is nothing to measure; start two or more with --nproc-per-node"

@@ -25,7 +25,26 @@ def settle_processes(args: argparse.Namespace, gpus: int) -> int | None:
         args.nproc_per_node = str(gpus or CPU_PROCESSES)
         kind = "one for each GPU" if gpus else "on the CPU, as there is no GPU"
         say(f"{args.nproc_per_node} processes ({kind}); --nproc-per-node sets another number")
-    return int(args.nproc_per_node) if args.nproc_per_node.isdecimal() else None
+    return processes_of(args)
+
+
+def processes_of(args: argparse.Namespace) -> int | None:
+    """The number of processes a node; None where torchrun has to find it out. InputError for less than one of each."""
+    try:
+        processes = int(args.nproc_per_node)
+    except ValueError:
+        processes = None
+    if processes is not None and processes < 1:
+        raise InputError(
+            f"--nproc-per-node {args.nproc_per_node} starts no process; give 1 or more, or leave it out"
+        )
+    least, _, most = args.nnodes.partition(":")
+    most = most if ":" in args.nnodes else least
+    if not least.isdecimal() or not most.isdecimal() or not 0 < int(least) <= int(most):
+        raise InputError(
+            f"--nnodes {args.nnodes} is no number of nodes; give 1 or more, or a range such as 1:4"
+        )
+    return processes
 
 
 def at_least_one(text: str) -> int:

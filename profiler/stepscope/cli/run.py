@@ -24,6 +24,7 @@ import os
 import signal
 import uuid
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -73,10 +74,12 @@ def execute_raw(argv: list[str]) -> int:
     run_dir = Path(args.out or default_name(started))
     refuse_existing((args.json,), force=args.force)
     refuse_same((args.json, run_dir))
-    make_run_dir(
-        run_dir, started, force=args.force, shared=args.fabric is None and args.nnodes not in ONE_NODE
-    )
-    with fabric_of(args) as fabric, trace_folder(run_dir, gather=args.gather) as traces:
+    with ExitStack() as stack:
+        fabric = stack.enter_context(fabric_of(args))
+        make_run_dir(
+            run_dir, started, force=args.force, shared=fabric is None and args.nnodes not in ONE_NODE
+        )
+        traces = stack.enter_context(trace_folder(run_dir, gather=args.gather))
         command = Command(
             arguments=["stepscope", "run", *argv],
             script=target.name,

@@ -75,8 +75,8 @@ def execute_raw(argv: list[str]) -> int:
             "each size with `stepscope run` on the nodes"
         )
     plan = _plan(args, target)
-    file, results = _open(folder, plan, force=args.force)
     with fabric_of(args) as fabric:
+        file, results = _open(folder, plan, force=args.force)
         launcher = Launcher(
             args=args, argv=argv, target=target, folder=folder, processes=processes, gpus=gpus, fabric=fabric
         )
