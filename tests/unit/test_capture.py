@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from stepscope.capture.environment import overlap_settings
 from stepscope.capture.launch import LaunchStatus, RankFailure, rank_environment
 from stepscope.capture.merge import Command, merge
 from stepscope.capture.metadata import RankMetadata, RankRecord, RunMetadata, StepTime, load_run, write_json
-from stepscope.capture.outcome import launch_error, what_failed
+from stepscope.capture.outcome import launch_error, what_failed, what_is_kept
 from stepscope.capture.rundir import default_name, make_run_dir
 from stepscope.capture.target import Target, find_target
 from stepscope.errors import InputError
@@ -207,6 +208,21 @@ class TestMerge:
         assert merge(tmp_path, COMMAND, {}) is None
         assert len(list(tmp_path.iterdir())) == 2
 
+    def test_it_waits_for_ranks_of_another_launch_that_have_begun(self, tmp_path: Path) -> None:
+        self.write(tmp_path, rank_metadata(0), rank_metadata(1, launch_id="other", state="running"))
+        ended = threading.Timer(
+            0.2, self.write, (tmp_path, rank_metadata(1, launch_id="other", trace="rank1.gz"))
+        )
+        ended.start()
+        run = merge(tmp_path, COMMAND, {})
+        ended.join()
+        assert run is not None
+        assert [(rank.rank, rank.status, rank.trace) for rank in run.ranks] == [
+            (0, "ended", None),
+            (1, "ended", "rank1.gz"),
+        ]
+        assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
     def test_without_any_rank_there_is_nothing_to_write(self, tmp_path: Path) -> None:
         assert merge(tmp_path, COMMAND, {}) is None
 
@@ -276,6 +292,10 @@ class TestWhatFailed:
         assert (
             what_failed(outcome, None, self.RUN_DIR) == "rank 1 failed with exit code 1; no step was recorded"
         )
+
+    def test_a_node_that_writes_no_results_leaves_the_word_to_the_one_that_does(self, tmp_path: Path) -> None:
+        (tmp_path / "rank1.1.pt.trace.json.gz").touch()
+        assert what_is_kept(None, tmp_path) == f"the node of rank 0 says what is kept in {tmp_path}"
 
     def test_a_run_that_went_well_has_nothing_to_tell(self) -> None:
         assert what_failed(LaunchStatus(kind="done"), None, self.RUN_DIR) is None

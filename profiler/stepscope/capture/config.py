@@ -29,7 +29,7 @@ class CaptureConfig(msgspec.Struct, frozen=True, kw_only=True):
     stop: bool = False
     """End the script, with exit code 0, once everything is measured."""
     launch_id: str = ""
-    """Tells the ranks of one launcher from those of another node that share the run directory."""
+    """Tells the ranks of one launcher from others that share the run directory."""
     module: bool = False
     """The script is the name of a module, as with `python -m`."""
     noise_scale: bool = False

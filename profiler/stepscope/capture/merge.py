@@ -1,9 +1,10 @@
-"""run.json out of the ranks' files: one writer a storage, on the node of the lowest rank that the storage holds."""
+"""run.json out of the ranks' files: one writer a storage, the launch of the lowest rank that the storage holds."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +18,7 @@ from stepscope.capture.metadata import RUN_FILE, RankMetadata, RankRecord, RunMe
 from stepscope.capture.noise_scale import noise_scale
 
 OTHERS_SECONDS = 30.0
-"""How long the writer waits for ranks that share its storage: those of other nodes, or those that no launcher waited for."""
+"""How long the writer waits for ranks that share its storage and that its launcher did not wait for."""
 
 
 @dataclass(frozen=True)
@@ -34,24 +35,27 @@ class Command:
 
 def rank_files(run_dir: Path) -> list[RankMetadata]:
     """What the ranks have written of themselves so far, in the order of ranks."""
-    files = [path for path in run_dir.glob("rank*.meta.json") if path.exists()]
-    return sorted(
-        (msgspec.json.decode(path.read_bytes(), type=RankMetadata) for path in files),
-        key=lambda rank: rank.rank,
-    )
+    ranks = []
+    for path in _paths(run_dir):
+        with suppress(FileNotFoundError):  # the writer takes them away
+            ranks.append(msgspec.json.decode(path.read_bytes(), type=RankMetadata))
+    return ranks
 
 
-def merge(
-    run_dir: Path, command: Command, exit_codes: Mapping[int, int], *, local_ranks: int = 0
-) -> RunMetadata | None:
-    """Write run.json and take the ranks' files away; None where another node does it, or no rank ever began.
+def _paths(run_dir: Path) -> list[Path]:
+    """The ranks' files, in the order of ranks."""
+    return sorted(run_dir.glob("rank*.meta.json"), key=lambda path: (len(path.name), path.name))
 
-    exit_codes: of the ranks that failed. local_ranks: how many ranks of this launch to wait for, where nobody has yet.
+
+def merge(run_dir: Path, command: Command, exit_codes: Mapping[int, int]) -> RunMetadata | None:
+    """Write run.json and take the ranks' files away; None where another launch does it, or no rank ever began.
+
+    exit_codes: of the ranks that failed.
     """
     ranks = rank_files(run_dir)
     if not ranks or ranks[0].launch_id != command.config.launch_id:
         return None
-    ranks = _awaited(run_dir, command.config.launch_id, local_ranks)
+    ranks = _awaited(run_dir, command.config.launch_id)
     if ranks[0].gathered and ranks[0].rank != 0:
         _remove_rank_files(run_dir)  # the node of rank 0 has them all
         return None
@@ -62,19 +66,19 @@ def merge(
 
 
 def _remove_rank_files(run_dir: Path) -> None:
-    for path in run_dir.glob("rank*.meta.json"):
+    for path in reversed(
+        _paths(run_dir)
+    ):  # the lowest last: as long as any is there, it says whose task this is
         path.unlink()
 
 
-def _awaited(run_dir: Path, launch_id: str, local_ranks: int) -> list[RankMetadata]:
+def _awaited(run_dir: Path, launch_id: str) -> list[RankMetadata]:
     deadline = time.monotonic() + OTHERS_SECONDS
     while True:
         ranks = rank_files(run_dir)
-        ended = [rank for rank in ranks if rank.state == "ended"]
-        ours = sum(rank.launch_id == launch_id for rank in ended)
         # torchrun has waited for its own ranks: one of them that has not said that it ended never will
         others_running = any(rank.launch_id != launch_id and rank.state != "ended" for rank in ranks)
-        if (ours >= local_ranks and not others_running) or time.monotonic() > deadline:
+        if not others_running or time.monotonic() > deadline:
             return ranks
         time.sleep(0.1)
 

@@ -33,7 +33,9 @@ def what_failed(
 
 
 def what_is_kept(run: RunMetadata | None, run_dir: Path) -> str:
-    """The ranks whose traces there are."""
+    """The ranks whose traces there are, or who says so; run: None on a node that does not write it, or where no rank began."""
+    if run is None and any(run_dir.glob("rank*")):
+        return f"the node of rank 0 says what is kept in {run_dir}"
     traced = [str(rank.rank) for rank in run.ranks if rank.trace] if run is not None else []
     if not traced:
         return "no step was recorded"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -41,9 +41,9 @@ def record(
 ) -> Iterator[Recording]:
     """Record `steps` training steps of the loop inside, after `warmup` unrecorded ones, into `run_dir`.
 
-    Every rank calls it, under torchrun or any other launcher that sets RANK and WORLD_SIZE; without one it is a single process. A
-    training step is an optimizer step unless `step` is called on what it gives. With `enabled=False`, and inside `stepscope run`
-    (which records already), it does nothing but take the steps. run.json is written when the block ends.
+    Every rank calls it, under any launcher: which rank it is, the process group says, or RANK and WORLD_SIZE. A training step is
+    an optimizer step unless `step` is called on what it gives. With `enabled=False`, and inside `stepscope run` (which records
+    already), it does nothing but take the steps. The lowest rank writes run.json, once its block and the others' have ended.
 
     Raises InputError where `warmup` or `steps` is below 1 or `run_dir` cannot be made. `stepscope audit run_dir` audits the rest.
     """
@@ -54,9 +54,12 @@ def record(
     if warmup < 1 or steps < 1:
         raise InputError(f"cannot record {steps} steps after {warmup}: both must be at least 1")
     path = _made(Path(run_dir))
-    launch_id = f"{os.environ.get('TORCHELASTIC_RUN_ID', '')}@{socket.gethostname()}"
     config = CaptureConfig(
-        run_dir=str(path.resolve()), warmup=warmup, steps=steps, with_stack=with_stack, launch_id=launch_id
+        run_dir=str(path.resolve()),
+        warmup=warmup,
+        steps=steps,
+        with_stack=with_stack,
+        launch_id=uuid.uuid4().hex,  # nobody launched the ranks together: each is on its own
     )
     command = Command(
         arguments=list(sys.orig_argv),
@@ -75,11 +78,10 @@ def record(
         raise
     finally:
         recorder.finish(error)
-        if recorder.local_rank == 0:
-            try:
-                merge(path, command, {}, local_ranks=int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-            except OSError as full:
-                warn(f"cannot write {path / RUN_FILE}: {full.strerror}")
+        try:
+            merge(path, command, {})
+        except OSError as full:
+            warn(f"cannot write {path / RUN_FILE}: {full.strerror}")
 
 
 def _made(path: Path) -> Path:

@@ -86,11 +86,6 @@ class Recorder:
         self._guard = TerminationGuard(self.finish)
         self._identity = settings.identity(None)
 
-    @property
-    def local_rank(self) -> int:
-        """Which process of its host this is."""
-        return self._identity.local_rank
-
     def install(self) -> None:
         """Begin to listen, and leave a first sign of life in the run directory; an earlier attempt of this rank gives way."""
         Recorder.running = self
