@@ -218,3 +218,17 @@ def test_of_several_files_one_that_is_no_trace_is_left_out_with_a_warning(
     (warning,) = (w for w in found["warnings"] if w["code"] == "unreadable-file")
     assert "the file is empty" in warning["message"]
     assert warning["source"].endswith("rank2.pt.trace.json")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_streams_that_the_caller_closed_are_no_error_and_none_takes_the_others_text(
+    closed: str, exposed: Path
+) -> None:
+    command = (
+        f"'{sys.executable}' -m stepscope audit '{exposed}' --json '{exposed.parent / 'x.json'}' {closed}"
+    )
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert done.stdout.endswith("x.json\n") == (closed == "2>&-")
+    assert done.stderr == ""
+    assert json.loads((exposed.parent / "x.json").read_text())["schema"] == "stepscope.audit/1"

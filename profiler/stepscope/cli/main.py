@@ -36,11 +36,20 @@ examples:
 
 def entry_point() -> int:
     """What the installed script and `python -m stepscope` call."""
-    if sys.stdout is None:  # closed by the caller
-        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - open for as long as we run
+    _open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a name the terminal can't show is no reason to fail
     return main(sys.argv[1:])
+
+
+def _open_closed_streams() -> None:
+    """Lead the standard streams that the caller closed nowhere, lest a file of ours or of a process of ours get their numbers."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", closefd=False))
 
 
 def main(arguments: Sequence[str]) -> int:
