@@ -10,7 +10,6 @@ import io
 import json
 import re
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from stepscope_workloads import faults, train
-from workload_probe import COLLECTIVE
+from workload_probe import collectives_of
 
 
 def observe(flags: list[str]) -> dict[str, Any]:
@@ -29,9 +28,7 @@ def observe(flags: list[str]) -> dict[str, Any]:
         faults.run(broken, args)
     return {
         "losses": [float(loss) for loss in re.findall(r"loss ([\d.]+)", printed.getvalue())],
-        "collectives": Counter(
-            m[1].replace("_", "") for e in profile.events() if (m := COLLECTIVE.match(e.name))
-        ),
+        "collectives": collectives_of(profile),
     }
 
 

@@ -6,6 +6,7 @@ Started under torchrun, or alone, with ``OUT.json NAME=FLAGS...``: one start of 
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import re
@@ -23,9 +24,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from stepscope_workloads import train
+from stepscope_workloads.corpus import tokens
 from stepscope_workloads.flags import Flags, parse_flags
 from stepscope_workloads.gpt import GPT
 
+vars(train)["tokens"] = functools.cache(tokens)  # the same text in every case
 COLLECTIVE = re.compile(r"c10d::_?(all_?reduce|all_?gather|reduce_?scatter|broadcast)")
 
 
@@ -49,12 +52,18 @@ def observe(flags: list[str]) -> dict[str, Any]:
         "losses": [float(loss) for loss in re.findall(r"loss ([\d.]+)", printed.getvalue())],
         "norms": norms,
         "outputs": [str(dtype) for dtype in outputs],
-        "collectives": Counter(
-            m[1].replace("_", "") for e in profile.events() if (m := COLLECTIVE.match(e.name))
-        ),
+        "collectives": collectives_of(profile),
         "ddp": ddp._get_ddp_logging_data() if isinstance(ddp, DistributedDataParallel) else None,
         "compiled_graphs": counters["stats"]["unique_graphs"],
     }
+
+
+def collectives_of(profile: torch.profiler.profile) -> Counter[str]:
+    """How often each was launched; by Kineto's own list, as `profile.events()` takes longer than the training itself."""
+    assert profile.profiler is not None
+    assert profile.profiler.kineto_results is not None
+    names = (event.name() for event in profile.profiler.kineto_results.events())
+    return Counter(found[1].replace("_", "") for name in names if (found := COLLECTIVE.match(name)))
 
 
 @contextlib.contextmanager
