@@ -14,6 +14,8 @@ Intervals = NDArray[np.int64]
 
 EMPTY: Intervals = np.empty((0, 2), dtype=np.int64)
 
+_EVER = np.iinfo(np.int64)
+
 
 def union(start: NDArray[np.int64], end: NDArray[np.int64]) -> Intervals:
     """Merge intervals given as two arrays of equal length, in any order; empty and reversed ones are dropped."""
@@ -26,23 +28,18 @@ def union(start: NDArray[np.int64], end: NDArray[np.int64]) -> Intervals:
     reach = np.maximum.accumulate(end[order])
     first = np.concatenate(([True], start[1:] > reach[:-1]))
     last = np.concatenate((first[1:], [True]))
-    return np.stack((start[first], reach[last]), axis=1)
+    return _rows(start[first], reach[last])
+
+
+def _rows(start: NDArray[np.int64], end: NDArray[np.int64]) -> Intervals:
+    rows = np.empty((len(start), 2), dtype=np.int64)
+    rows[:, 0], rows[:, 1] = start, end
+    return rows
 
 
 def total(a: Intervals) -> int:
     """Length of a union, in nanoseconds."""
     return int((a[:, 1] - a[:, 0]).sum())
-
-
-def _sweep(a: Intervals, b: Intervals, wanted: int) -> Intervals:
-    """The stretches in which (inside a) + 2 * (inside b) is `wanted`."""
-    times = np.concatenate((a[:, 0], a[:, 1], b[:, 0], b[:, 1]))
-    change = np.repeat((1, -1, 2, -2), (len(a), len(a), len(b), len(b)))
-    order = np.argsort(times, kind="stable")
-    times = times[order]
-    state = np.cumsum(change[order])[:-1]
-    inside = state == wanted
-    return union(times[:-1][inside], times[1:][inside])
 
 
 def _near(a: Intervals, b: Intervals) -> Intervals:
@@ -56,20 +53,26 @@ def _near(a: Intervals, b: Intervals) -> Intervals:
 
 def intersect(a: Intervals, b: Intervals) -> Intervals:
     """a and b."""
-    a, b = _near(a, b), _near(b, a)
-    return _sweep(a, b, 3) if len(a) and len(b) else EMPTY
+    few, many = (a, b) if len(a) < len(b) else (b, a)
+    first = np.searchsorted(many[:, 1], few[:, 0], side="right")
+    met = np.searchsorted(many[:, 0], few[:, 1], side="left") - first
+    one = np.repeat(np.arange(len(few)), met)
+    other = np.arange(len(one)) + np.repeat(first - np.cumsum(met) + met, met)
+    return _rows(np.maximum(few[one, 0], many[other, 0]), np.minimum(few[one, 1], many[other, 1]))
 
 
 def subtract(a: Intervals, b: Intervals) -> Intervals:
     """a and not b."""
     b = _near(b, a)
-    return _sweep(a, b, 1) if len(b) else a
+    if not len(b):
+        return a
+    between = _rows(np.concatenate(([_EVER.min], b[:, 1])), np.concatenate((b[:, 0], [_EVER.max])))
+    return intersect(a, between)
 
 
 def clip(a: Intervals, start: int, end: int) -> Intervals:
     """The part of a inside [start, end)."""
-    a = _near(a, np.array([[start, end]], dtype=np.int64))
-    return union(np.maximum(a[:, 0], start), np.minimum(a[:, 1], end))
+    return intersect(a, union(np.array([start]), np.array([end])))
 
 
 def covered_before(a: Intervals, times: NDArray[np.int64]) -> NDArray[np.int64]:
