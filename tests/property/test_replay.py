@@ -7,6 +7,7 @@ import random
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from build_trace import BACKWARD, MAIN, TraceBuilder
 from stepscope.ranks.pairing import pair
 from stepscope.replay.change import Change, Segment
 from stepscope.replay.graph import StepGraph, build
+from stepscope.replay.network import Circle, Edge, Network
 from stepscope.trace.classify import classify
 from stepscope.trace.reader import read
 from stepscope_workloads.simulate import Fabric, Job, Simulation, uniform
@@ -143,3 +145,51 @@ def test_taking_out_every_wait_saves_no_less_than_free_transfers(folder: Path, s
     unwaited = graph.replay(Change(unwaited=frozenset(graph.numbers))).wall
     free = scaled(graph, 0.0)
     assert all(unwaited[index] <= free[index] + 1 for index in free)
+
+
+@given(draw=st.randoms(use_true_random=False), in_order=st.booleans())
+def test_every_point_comes_when_the_last_that_it_waits_for_lets_it_in_whatever_order_was_measured(
+    draw: random.Random, *, in_order: bool
+) -> None:
+    count = draw.randint(1, 12)
+    times = sorted(draw.randint(0, 6) for _ in range(count))
+    pairs = [(a, b) for b in range(count) for a in range(b) if draw.random() < 0.4]
+    measured = times if in_order else times[::-1]
+    network = _network(measured, pairs, [draw.randint(0, 5) for _ in pairs], draw)
+    comes: list[float] = []
+    for point in range(count):
+        waits = [
+            comes[a] + lag for (a, b), lag in zip(pairs, network.lag.tolist(), strict=True) if b == point
+        ]
+        begins = max(waits, default=float(measured[point]))
+        comes.append(begins + int(network.residual[point]) + float(network.work[point]))
+    assert network.solve().tolist() == comes
+
+
+def test_points_that_wait_for_each_other_are_a_circle() -> None:
+    network = _network([3, 3, 3], [(0, 1), (1, 2), (2, 1)], [0, 0, 0], random.Random(1))
+    with pytest.raises(Circle):
+        network.solve()
+
+
+def _network(times: list[int], pairs: list[tuple[int, int]], lags: list[int], draw: random.Random) -> Network:
+    """Points numbered in the order in which they wait for each other, with residuals and transfers of their own."""
+    count, edges = len(times), len(pairs)
+    nothing, none = np.zeros(count, dtype=np.int64), np.full(edges, -1, dtype=np.int64)
+    waits = {b for _, b in pairs}
+    return Network(
+        time=np.array(times, dtype=np.int64),
+        residual=np.array([draw.randint(0, 3) if k in waits else 0 for k in range(count)], dtype=np.int64),
+        point_owner=nothing,
+        lane=nothing,
+        source=np.array([a for a, _ in pairs], dtype=np.int64),
+        target=np.array([b for _, b in pairs], dtype=np.int64),
+        lag=np.array(lags, dtype=np.int64),
+        kind=np.full(edges, Edge.ORDER, dtype=np.int64),
+        owner=none,
+        row=none,
+        work=np.array([draw.randint(0, 4) for _ in times], dtype=np.float64),
+        shared=np.zeros(count, dtype=np.bool_),
+        context=np.zeros(count, dtype=np.bool_),
+        collective=np.full(count, -1, dtype=np.int64),
+    )

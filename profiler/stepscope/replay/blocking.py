@@ -132,8 +132,9 @@ class BlockedHost:
         operators = operators[trace.events.duration[operators] >= _SHORTEST_WAIT]
         spans = host.HostSpans(trace, operators)
         for thread in np.unique(self._timeline.threads[operators]).tolist():
-            for start, end in self._timeline.stretches(thread, self._window, _SHORTEST_WAIT):
-                held = spans.holding(np.array([thread]), np.array([start]))[0]
+            stretches = self._timeline.stretches(thread, self._window, _SHORTEST_WAIT)
+            within = spans.holding(np.full(len(stretches.start), thread), stretches.start)
+            for (start, end), held in zip(stretches, within.tolist(), strict=True):
                 if held == host.NO_ROW or trace.events.end[held] < end:
                     continue
                 ended = np.flatnonzero((a.launch <= start) & (a.end > start) & (a.end <= end) & a.mine)

@@ -58,6 +58,7 @@ class Timeline:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.events = trace.events
+        self._of_thread: dict[int, ByStart] = {}
 
     @cached_property
     def threads(self) -> NDArray[np.int64]:
@@ -104,14 +105,6 @@ class Timeline:
         """Operators, annotations and calls of the runtime."""
         return ByStart(self.events, np.flatnonzero(self.events.among(_HOST)))
 
-    @cached_property
-    def _of_threads(self) -> dict[int, ByStart]:
-        rows = self.on_host.rows
-        rows = rows[np.argsort(self.threads[rows], kind="stable")]
-        found, first = np.unique(self.threads[rows], return_index=True)
-        parts = zip(found.tolist(), np.split(rows, first[1:]), strict=True)
-        return {thread: ByStart(self.events, mine) for thread, mine in parts}
-
     def calls(self, window: Window, wanted: re.Pattern[str]) -> NDArray[np.int64]:
         """Rows of the calls of the runtime that begin within a window and whose whole name is wanted, by start."""
         names = np.array([wanted.fullmatch(name) is not None for name in self.trace.names], dtype=np.bool_)
@@ -139,8 +132,10 @@ class Timeline:
 
     def of_thread(self, thread: int, window: Window) -> NDArray[np.int64]:
         """Rows of the host events of a thread that reach into a window, by start."""
-        mine = self._of_threads.get(thread)
-        return np.empty(0, dtype=np.int64) if mine is None else mine.reaching_into(window)
+        if thread not in self._of_thread:
+            rows = self.on_host.rows
+            self._of_thread[thread] = ByStart(self.events, rows[self.threads[rows] == thread])
+        return self._of_thread[thread].reaching_into(window)
 
     def stretches(self, thread: int, window: Window, shortest: int) -> Stretches:
         """What a thread did not spend in a computing operator, cut at every start and end of what was recorded of it.
