@@ -17,6 +17,7 @@ from stepscope.replay.change import Change
 from stepscope.replay.graph import StepGraph
 from stepscope.replay.joined import Key
 from stepscope.stats import median
+from stepscope.trace.columns import Category
 
 _PAGEABLE = "HtoD (Pageable"
 _PINNED = "HtoD (Pinned"
@@ -78,7 +79,8 @@ def detect(case: Case) -> list[Finding]:
 
 def _upload(view: DeviceView, waits: Iterable[Read]) -> _Upload:
     a = view.activities
-    places = [k for k in np.flatnonzero(a.mine).tolist() if _PAGEABLE in view.name(k)]
+    copies = np.flatnonzero(a.mine & (view.trace.events.category[a.row] == Category.MEMCPY))
+    places = [k for k in copies.tolist() if _PAGEABLE in view.name(k)]
     mine = [read for read in waits if read.view is view and set(read.copies) & set(places)]
     return _Upload(view, places, mine)
 

@@ -71,23 +71,23 @@ def _held(view: DeviceView) -> _Held | None:
     kernels: dict[int, int] = {}
     lost = 0
     for before, k in zip(order[:-1].tolist(), order[1:].tolist(), strict=True):
-        could = max(int(a.launch[k]), free[k])
-        together = 0 <= a.start[k] - a.start[before] <= _TOGETHER
-        if before in view.collectives and view.compute[k] and together and a.start[k] - could > 2 * _TOGETHER:
+        if before not in view.collectives or not view.compute[k]:
+            continue
+        could, start = max(int(a.launch[k]), free[k]), int(a.start[k])
+        if 0 <= start - a.start[before] <= _TOGETHER and start - could > 2 * _TOGETHER:
             kernels[k] = before
-            lost += int(a.start[k]) - could
+            lost += start - could
     return _Held(view, kernels, lost) if kernels else None
 
 
-def _stream_free(view: DeviceView) -> dict[int, int]:
+def _stream_free(view: DeviceView) -> list[int]:
     """For each activity, when its stream was done with what came before."""
     a = view.activities
-    free: dict[int, int] = {}
+    free: list[int] = []
     until: dict[int, int] = {}
-    for k in range(len(a)):
-        stream = int(a.stream[k])
-        free[k] = until.get(stream, int(a.start[0]))
-        until[stream] = max(int(a.end[k]), free[k])
+    for stream, end in zip(a.stream.tolist(), a.end.tolist(), strict=True):
+        free.append(until.get(stream, int(a.start[0])))
+        until[stream] = max(end, free[-1])
     return free
 
 

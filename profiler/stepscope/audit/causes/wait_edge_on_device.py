@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 
 import numpy as np
 
@@ -53,18 +54,19 @@ def _waiting(view: DeviceView) -> dict[int, int]:
     """Places of backward's kernels that waited, each with the collective that it waited for."""
     a = view.activities
     ends = sorted((int(a.end[k]), k) for k in view.collectives)
-    times = np.array([end for end, _ in ends], dtype=np.int64)
+    times = [end for end, _ in ends]
     found: dict[int, int] = {}
     busy_until: dict[int, int] = {}
-    for k in view.backward_compute().tolist():
-        stream, start = int(a.stream[k]), int(a.start[k])
-        free = max(busy_until.get(stream, int(a.launch[k])), int(a.launch[k]))
-        last = int(np.searchsorted(times, start, side="right")) - 1
+    places = view.backward_compute()
+    columns = (column[places].tolist() for column in (a.stream, a.launch, a.start, a.end))
+    for k, stream, launch, start, end in zip(places.tolist(), *columns, strict=True):
+        free = max(busy_until.get(stream, launch), launch)
+        last = bisect_right(times, start) - 1
         if last >= 0 and times[last] > max(free + _IDLE, start - _AT_ONCE):
             collective = ends[last][1]
             if view.collectives[collective].gradient and _waits_between(view, collective, k):
                 found[k] = collective
-        busy_until[stream] = max(int(a.end[k]), busy_until.get(stream, 0))
+        busy_until[stream] = max(end, busy_until.get(stream, 0))
     return found
 
 
