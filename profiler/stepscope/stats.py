@@ -6,9 +6,11 @@ import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from math import ceil
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _RESAMPLES = 10_000
 _DIFFERENCE_RESAMPLES = 2_000
@@ -18,7 +20,8 @@ _SEED = 20_26
 
 def median(values: Sequence[float]) -> float:
     """The median of at least one value."""
-    return float(np.median(np.asarray(values, dtype=np.float64)))
+    ordered, half = sorted(values), len(values) // 2
+    return (ordered[half] + ordered[-1 - half]) / 2
 
 
 def group_means(values: Iterable[tuple[Hashable, float]]) -> list[float]:
@@ -37,9 +40,11 @@ def bootstrap_interval(values: Sequence[float], confidence: float = 0.95) -> tup
     """
     if len(values) < 2:
         return None
+    import numpy as np
+
     data = np.asarray(values, dtype=np.float64)
     picks = np.random.default_rng(_SEED).integers(0, len(data), size=(_RESAMPLES, len(data)))
-    medians = np.median(data[picks], axis=1)
+    medians = _medians_of_rows(data[picks])
     tail = (1 - confidence) / 2
     low, high = np.quantile(medians, (tail, 1 - tail), method="nearest")
     return float(low), float(high)
@@ -83,6 +88,8 @@ def difference_interval(
     """Percentile bootstrap interval of median(b) - median(a); None with fewer than two values on a side. Seeded."""
     if min(len(a), len(b)) < 2:
         return None
+    import numpy as np
+
     random = np.random.default_rng(_SEED)
     differences = _resampled_medians(b, random) - _resampled_medians(a, random)
     tail = (1 - confidence) / 2
@@ -91,9 +98,17 @@ def difference_interval(
 
 
 def _resampled_medians(values: Sequence[float], random: np.random.Generator) -> NDArray[np.float64]:
+    import numpy as np
+
     data = np.asarray(values, dtype=np.float64)
-    picks = random.integers(0, len(data), size=(_DIFFERENCE_RESAMPLES, len(data)))
-    medians: NDArray[np.float64] = np.median(data[picks], axis=1)
+    return _medians_of_rows(data[random.integers(0, len(data), size=(_DIFFERENCE_RESAMPLES, len(data)))])
+
+
+def _medians_of_rows(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What numpy.median gives along the second axis, without the masked arrays that it imports."""
+    half = rows.shape[1] // 2
+    rows.partition((rows.shape[1] - 1 - half, half), axis=1)
+    medians: NDArray[np.float64] = (rows[:, half] + rows[:, -1 - half]) / 2
     return medians
 
 

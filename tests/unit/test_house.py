@@ -59,6 +59,18 @@ def test_help_imports_neither_numpy_nor_rich_nor_torch() -> None:
     assert python(code) == "[]"
 
 
+@pytest.mark.parametrize("name", ["audit", "calibrate", "compare", "cost", "open", "run"])
+def test_help_of_a_command_imports_neither_numpy_nor_what_reads_and_audits(name: str) -> None:
+    code = (
+        "import sys, contextlib, io\n"
+        "from stepscope.cli.main import main\n"
+        f"with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit): main([{name!r}, '--help'])\n"
+        "heavy = {'torch', 'numpy', 'rich', 'stepscope.audit.build', 'stepscope.trace.reader'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    assert python(code) == "[]"
+
+
 @pytest.mark.parametrize(
     "module", ["stepscope.cli.audit", "stepscope_reports.terminal", "stepscope_reports.json_report"]
 )

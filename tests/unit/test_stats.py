@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stepscope.stats import FEWEST, difference_interval, enough_steps
+from stepscope.stats import FEWEST, bootstrap_interval, difference_interval, enough_steps, median
 
 
 def test_the_interval_of_two_constant_samples_is_their_difference() -> None:
@@ -37,3 +37,18 @@ def test_four_times_the_steps_tell_half_the_difference() -> None:
     assert enough_steps(1.0, interval, 8, 8) == 32
     assert enough_steps(0.5, interval, 8, 8) == 128
     assert enough_steps(0.0, interval, 8, 8) is None
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 8])
+def test_the_median_of_any_number_of_values_is_numpys(count: int) -> None:
+    values = np.random.default_rng(count).normal(size=count).tolist()
+    assert median(values) == float(np.median(values))
+
+
+@pytest.mark.parametrize("count", [2, 5, 8])
+def test_an_interval_lies_among_the_medians_that_numpy_gives_of_the_same_resamples(count: int) -> None:
+    data = np.random.default_rng(count).normal(size=count)
+    picks = np.random.default_rng(20_26).integers(0, count, size=(10_000, count))
+    medians = np.median(data[picks], axis=1)
+    expected = np.quantile(medians, ((1 - 0.95) / 2, 1 - (1 - 0.95) / 2), method="nearest")
+    assert bootstrap_interval(data.tolist()) == tuple(expected.tolist())

@@ -5,8 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable
 
-import numpy as np
-
 from stepscope.capture.metadata import ProfilerCost, StepTime
 
 RESAMPLES = 2000
@@ -24,6 +22,8 @@ def profiler_cost(times: Iterable[StepTime]) -> ProfilerCost | None:
     plain, recorded = by_kind.get("unprofiled"), by_kind.get("recorded")
     if not plain or not recorded:
         return None
+    import numpy as np
+
     random = np.random.default_rng(0)
     resampled = (np.median(random.choice(side, (RESAMPLES, len(side))), axis=1) for side in (recorded, plain))
     low, high = np.percentile(np.divide(*resampled), (2.5, 97.5))

@@ -15,7 +15,6 @@ from stepscope import __version__
 from stepscope.capture.config import CaptureConfig
 from stepscope.capture.cost import profiler_cost
 from stepscope.capture.metadata import RUN_FILE, RankMetadata, RankRecord, RunMetadata, write_json
-from stepscope.capture.noise_scale import noise_scale
 
 OTHERS_SECONDS = 30.0
 """How long the writer waits for ranks that share its storage and that its launcher did not wait for."""
@@ -84,6 +83,8 @@ def _awaited(run_dir: Path, launch_id: str) -> list[RankMetadata]:
 
 
 def _run(command: Command, ranks: Sequence[RankMetadata], exit_codes: Mapping[int, int]) -> RunMetadata:
+    from stepscope.capture.noise_scale import noise_scale
+
     traced = [rank for rank in ranks if rank.trace is not None]
     source = (traced or ranks)[0]
     silent = [rank for rank in exit_codes if rank not in {known.rank for known in ranks}]

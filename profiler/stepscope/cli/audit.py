@@ -18,11 +18,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from stepscope.audit.build import audit
 from stepscope.audit.result import Audit, Thresholds, Warning
 from stepscope.capture.metadata import RunMetadata
 from stepscope.capture.nodes import as_one_run
@@ -33,10 +32,11 @@ from stepscope.cli.progress import Progress, progress_bar
 from stepscope.cli.reports import FOR_PEOPLE, deliver, find_report, report_for, suggest_page
 from stepscope.cli.stored import AUDIT_FILE
 from stepscope.errors import InputError
-from stepscope.executors.choose import LOCAL
-from stepscope.executors.ranks import read_ranks
-from stepscope.trace.discover import Found, look_for_traces
+from stepscope.executors import LOCAL
 from stepscope.trace.files import TraceFile, holds, located, reading_errors, reason
+
+if TYPE_CHECKING:
+    from stepscope.trace.discover import Found
 
 RUN_FILE = "run.json"
 _T = TypeVar("_T")
@@ -81,6 +81,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Audit, report, write what was asked for, and hold it against the gates."""
+    from stepscope.trace.discover import look_for_traces
+
     report = find_report(args.report or report_for(args.output))
     report.refuse_terminal(args.output)
     gate = Gate.of(args)
@@ -105,6 +107,8 @@ def audit_paths(
 
     What is no trace, or no file, is left out with a warning. Raises InputError for a path without traces, and where none is left.
     """
+    from stepscope.trace.discover import look_for_traces
+
     return _audit_files(look_for_traces(paths), thresholds, progress, _run_description(paths))
 
 
@@ -115,6 +119,9 @@ def _audit_files(
     run: dict[str, Any] | None,
     engine: str = LOCAL,
 ) -> Audit:
+    from stepscope.audit.build import audit
+    from stepscope.executors.ranks import read_ranks
+
     read = read_ranks(found.traces, engine, progress)
     left_out = [
         Warning(code="unreadable-file", message=f"left out: {error}", source=str(file))

@@ -8,13 +8,14 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from stepscope.errors import InputError
+from stepscope.executors import LOCAL
 from stepscope.executors.executor import Executor, Here
 from stepscope.executors.on_dask import Cluster
 from stepscope.executors.pool import Pool
 from stepscope.trace.chunks import text_bytes
 from stepscope.trace.files import RemoteFile, TraceFile, reading_errors
 
-LOCAL, DASK = "local", "dask://"
+DASK = "dask://"
 _DASK_PORT = 8786
 
 _BYTES_PER_S, _S_PER_FILE = 50e6, 0.02

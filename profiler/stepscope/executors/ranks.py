@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from stepscope.errors import InputError
-from stepscope.executors.choose import LOCAL, executor
+from stepscope.executors import LOCAL
+from stepscope.executors.choose import executor
 from stepscope.executors.executor import Executor
 from stepscope.ranks.pairing import pair
 from stepscope.ranks.representatives import MOST, representatives
