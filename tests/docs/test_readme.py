@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,8 @@ def test_a_sweep_that_it_shows_is_one_that_the_guide_s_test_runs() -> None:
 def test_the_demo_records_two_ranks_and_prints_what_the_readme_shows(recorded: Path) -> None:
     text = (recorded / "stdout.txt").read_text("utf-8")
     assert "2 of 2 ranks, gloo on cpu" in text
-    titles = [line for line in OUTPUTS["make demo"].splitlines() if line and line[0].isupper()]
+    lines = OUTPUTS["make demo"].splitlines()
+    titles = [line for line, below in pairwise(lines) if line[:1].isupper() and below.startswith("  ")]
     shown = [line.split(" (")[0].split(":")[0] for line in titles]
     assert [title for title in shown if f"\n{title}" not in f"\n{text}"] == []
     audit = json.loads((recorded / "runs/demo/audit.json").read_text("utf-8"))
