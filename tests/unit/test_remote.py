@@ -154,6 +154,17 @@ def test_an_error_of_the_store_is_said_in_one_line(run: str, monkeypatch: pytest
         find_traces([run])
 
 
+def test_a_store_that_is_set_up_wrong_is_said_in_one_line(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As s3fs says it of an AWS_ENDPOINT_URL that is no URL, once it is asked for something."""
+
+    def refuse(*_args: object, **_kwargs: object) -> None:
+        raise ValueError("Invalid endpoint: nonsense")
+
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "isdir", refuse)
+    with pytest.raises(InputError, match=r"memory://bucket/run: cannot be read: Invalid endpoint: nonsense"):
+        find_traces([run])
+
+
 def test_other_tools_are_given_files_of_this_machine_only(run: str) -> None:
     with pytest.raises(
         InputError, match="other tools read files of this machine only; copy the traces here first"

@@ -6,16 +6,18 @@ A remote file answers to the few of pathlib's words that reading a trace takes, 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias, cast
+from typing import Any, BinaryIO, TypeAlias, TypeVar, cast
 
 from stepscope.errors import InputError
 
 _LOCAL = "file://"
+
+_Answer = TypeVar("_Answer")
 
 _OF_LIBRARIES = (
     ("botocore.exceptions", "BotoCoreError"),
@@ -73,6 +75,14 @@ class RemoteFile:
             ) from error
         return found
 
+    def _ask(self, question: Callable[[Any, str], _Answer]) -> _Answer:
+        """What its file system says. InputError where that cannot ask, as it is set up: an endpoint that is no URL."""
+        system, path = self._at
+        try:
+            return question(system, path)
+        except ValueError as error:
+            raise InputError(f"{self.asked or self.url}: cannot be read: {error}") from error
+
     @property
     def in_this_process(self) -> bool:
         """Whether no other process can see it."""
@@ -80,8 +90,7 @@ class RemoteFile:
 
     def open(self, mode: str = "rb") -> BinaryIO:
         """Its bytes, as they come."""
-        system, path = self._at
-        return cast("BinaryIO", system.open(path, mode))
+        return cast("BinaryIO", self._ask(lambda system, path: system.open(path, mode)))
 
     def read_bytes(self) -> bytes:
         """All of its bytes."""
@@ -90,23 +99,19 @@ class RemoteFile:
 
     def size(self) -> int:
         """In bytes; 0 where the store does not say."""
-        system, path = self._at
-        return system.size(path) or 0
+        return self._ask(lambda system, path: system.size(path)) or 0
 
     def is_dir(self) -> bool:
         """Whether it is a folder."""
-        system, path = self._at
-        return bool(system.isdir(path))
+        return self._ask(lambda system, path: bool(system.isdir(path)))
 
     def is_file(self) -> bool:
         """Whether it is a file."""
-        system, path = self._at
-        return bool(system.isfile(path))
+        return self._ask(lambda system, path: bool(system.isfile(path)))
 
     def exists(self) -> bool:
         """Whether it is there."""
-        system, path = self._at
-        return bool(system.exists(path))
+        return self._ask(lambda system, path: bool(system.exists(path)))
 
     def is_fifo(self) -> bool:
         """No store has pipes."""
@@ -118,13 +123,15 @@ class RemoteFile:
 
     def iterdir(self) -> Iterator[RemoteFile]:
         """What is in the folder."""
-        system, path = self._at
-        return (RemoteFile(system.unstrip_protocol(entry)) for entry in system.ls(path, detail=False))
+        system, _ = self._at
+        entries = self._ask(lambda system, path: system.ls(path, detail=False))
+        return (RemoteFile(system.unstrip_protocol(entry)) for entry in entries)
 
     def matches(self) -> list[RemoteFile]:
         """What its name, as a glob, means."""
-        system, path = self._at
-        return [RemoteFile(system.unstrip_protocol(entry)) for entry in system.glob(path)]
+        system, _ = self._at
+        entries = self._ask(lambda system, path: system.glob(path))
+        return [RemoteFile(system.unstrip_protocol(entry)) for entry in entries]
 
     def __truediv__(self, name: str) -> RemoteFile:
         return RemoteFile(f"{self.url.rstrip('/')}/{name}", self.asked or self.url)
