@@ -50,7 +50,7 @@ def _answer(audit: Audit) -> Iterable[str]:
         yield from ("", f"**What to do:** {escaped(verdict.next_step)}{_gain(audit, verdict.next_step)}")
     if audit.recommendation is not None:
         yield from ("", f"**Bucket size:** {prose(tables.recommended(audit.recommendation))}")
-    yield from table(("average counted step", "ms", "<"), _figures(audit))
+    yield from table(("average counted step (means)", "ms", "<"), _figures(audit))
     yield from table(("found", "ms a step", "95 % interval", "of the step", "<what to do"), _findings(audit))
     yield from _more(len(audit.findings) - MANY_FINDINGS)
     yield from ("", f"<sub>{escaped(_basis(audit))}</sub>")

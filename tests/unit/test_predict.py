@@ -16,6 +16,7 @@ from gloo_job import COPY_US, Host, case_of, ddp, lay_out
 from stepscope.audit.build import audit
 from stepscope.audit.cap_rule import CAPS_MIB, Candidate, choose
 from stepscope.audit.case import Case
+from stepscope.audit.causes import bucket_too_large
 from stepscope.audit.outcome import Outcome, Rebucketing
 from stepscope.audit.recommend import recommend
 from stepscope.errors import InputError
@@ -180,6 +181,22 @@ def test_where_no_finding_is_worth_it_the_predicted_cap_is_what_to_try_next(tmp_
     assert made.verdict.next_step == (
         "measure the predicted bucket size beside the present one: stepscope sweep --bucket-cap-mb script,1 SCRIPT"
     )
+
+
+def test_no_bucket_is_too_large_where_a_larger_one_would_help(tmp_path: Path) -> None:
+    """Latency is all that the transfers cost: one bucket for everything is the best."""
+
+    def small_and_late(host: Host) -> None:
+        host.forward(2000)
+        ddp(host, [MIB] * 12, [(MIB, 10), (11 * MIB, 11)], node_us=500)
+        host.update(1000)
+
+    recorded = case_of(
+        tmp_path, lay_out(small_and_late, steps=3, latency=9000, per_element=US_AN_ELEMENT / 10)
+    )
+    advised = recommend(recorded)
+    assert advised is not None and advised.bucket_cap_mb * 2**20 >= 12 * 2**20
+    assert bucket_too_large.detect(recorded) == []
 
 
 def test_no_cap_gains_more_than_a_step_without_transfers_would(tmp_path: Path) -> None:

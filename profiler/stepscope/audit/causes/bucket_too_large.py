@@ -14,7 +14,7 @@ from stepscope.audit.causes.rounds import Round, reducing_rounds, sizes_in_words
 from stepscope.audit.causes.unused import searches_unused
 from stepscope.audit.recommend import remedy
 from stepscope.audit.result import Finding
-from stepscope.replay.assignment import DEFAULT_BYTES
+from stepscope.replay.assignment import DEFAULT_BYTES, MIB
 
 _FEW = 2
 _LATE = 0.5
@@ -24,7 +24,9 @@ _LATE = 0.5
 def detect(case: Case) -> list[Finding]:
     """One finding, if smaller buckets would bring anything."""
     found = remedy(case, _with_few_buckets)
-    return priced(case, found.price, _describe(found.example, found.cap_mb)) if found else []
+    if found is None or found.cap_mb * MIB >= max(op.bytes or 0 for op in found.example.ops):
+        return []  # what would help is no smaller one
+    return priced(case, found.price, _describe(found.example, found.cap_mb))
 
 
 def _with_few_buckets(one: RankStep) -> Round | None:
