@@ -16,6 +16,7 @@ die_with_launcher(int(sys.argv[3]))
 import argparse
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -36,7 +37,8 @@ def main(job: Path, status: Path) -> int:
     outcome = _launch(argparse.Namespace(**msgspec.json.decode(job.read_bytes())))
     if outcome.kind != "done":
         end_below(os.getpid())  # what a rank started in the background and could not end itself
-    status.write_bytes(msgspec.json.encode(outcome))
+    with suppress(OSError):  # without room for it the exit code says the most important
+        status.write_bytes(msgspec.json.encode(outcome))
     return 0 if outcome.kind == "done" else 1
 
 

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from stepscope.capture import config as capture_config
 from stepscope.capture.config import CaptureConfig
 from stepscope.capture.orphans import end_below
 from stepscope.capture.place import Fabric, inside, variables
+from stepscope.errors import InputError
 
 POLL_SECONDS = 0.2
 KINETO_SILENT = "6"
@@ -98,7 +99,12 @@ def start(
         job, status = Path(scratch, "job.json"), Path(scratch, "status.json")
         if {arguments["log_dir"], arguments["redirects"], arguments["tee"]} == {None, "0"}:
             ours["log_dir"] = scratch  # where nothing is logged torchrun leaves an empty folder behind
-        job.write_bytes(msgspec.json.encode(ours))
+        try:
+            job.write_bytes(msgspec.json.encode(ours))
+        except OSError as error:
+            raise InputError(
+                f"cannot write into {scratch}: {error.strerror}; TMPDIR names another place"
+            ) from error
         with inside(fabric):
             child = subprocess.Popen(
                 [sys.executable, *AGENT, str(job), str(status), str(os.getpid())],
@@ -113,9 +119,16 @@ def start(
                 watch()
         if forwarded:
             return LaunchStatus(kind="signal", message=forwarded[0].name)
-        if status.exists():
-            return msgspec.json.decode(status.read_bytes(), type=LaunchStatus)
-        return LaunchStatus(kind="error", message=f"it ended with exit code {child.returncode}")
+        return told_by(status, child.returncode)
+
+
+def told_by(status: Path, exit_code: int) -> LaunchStatus:
+    """What the agent says of its end; where it was killed, or had no room for a file, its exit code says the rest."""
+    with suppress(FileNotFoundError, msgspec.DecodeError):
+        return msgspec.json.decode(status.read_bytes(), type=LaunchStatus)
+    if exit_code == 0:
+        return LaunchStatus(kind="done")
+    return LaunchStatus(kind="error", message=f"it ended with exit code {exit_code}")
 
 
 def _quiet(environment: Mapping[str, str]) -> dict[str, str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
+import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +16,9 @@ from stepscope.capture.config import MONITOR_FILE
 from stepscope.capture.helper import Figures
 from stepscope.capture.monitor_cost import Cost
 from stepscope.capture.notice import warn
+
+_LEAST_FREE = 1 << 20
+"""Bytes; a training's scalars are less."""
 
 
 class Writer(Protocol):
@@ -47,17 +53,22 @@ class MonitorLog:
 
     def __init__(self, out: Path, writer: Writer | None) -> None:
         self._out, self._writer = out, writer
+        self._opened = writer is not None or importlib.util.find_spec("tensorboard") is None
         self._failed: set[str] = set()
 
     def open(self) -> None:
         """What takes time: find and start a writer for TensorBoard, if the script gave none. Calling it again changes nothing."""
-        if self._writer is not None or importlib.util.find_spec("tensorboard") is None:
+        if self._opened:
             return
+        self._opened = True
         try:
             from torch.utils.tensorboard import SummaryWriter
 
+            _refuse_full(self._out)  # its thread would end with a traceback
             self._writer = SummaryWriter(str(self._out))
-        except (ImportError, OSError) as error:
+        except OSError as error:
+            self._once(f"nothing is written for TensorBoard: {error.strerror}")
+        except ImportError as error:
             self._once(f"nothing is written for TensorBoard: {error}")
 
     def tell(self, entry: Entry) -> None:
@@ -90,6 +101,12 @@ class MonitorLog:
         if line not in self._failed:
             self._failed.add(line)
             warn(line)
+
+
+def _refuse_full(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if shutil.disk_usage(folder).free < _LEAST_FREE:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _log_to(run: Any, step: int, scalars: dict[str, float]) -> None:

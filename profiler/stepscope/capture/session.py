@@ -115,7 +115,10 @@ class Session:
         try:
             self._active.export_chrome_trace(str(plain))
             self._profile = None  # the events of a recording fill memory that the script may need
-            if not _ends_well(plain):  # on a full disk torch writes what fits and says nothing
+            whole = plain.exists() and _ends_well(plain)
+            if (
+                not whole and plain.parent.is_dir()
+            ):  # on a full disk torch writes what fits, if anything, and says nothing
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             plain.with_name(f"{plain.name}.tmp").unlink(missing_ok=True)  # Kineto's, where it could not go on

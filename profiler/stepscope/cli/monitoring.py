@@ -45,7 +45,8 @@ def refuse_beside_monitor(given: Iterable[str]) -> None:
 def conclude_monitored(outcome: LaunchStatus, run_dir: Path) -> int:
     """Say how it ended; what was found has been told by rank 0."""
     found = run_dir / MONITOR_FILE
-    kept = f"what was monitored is in {found}" if found.exists() else "nothing was monitored"
+    any_found = found.exists() and found.stat().st_size > 0
+    kept = f"what was monitored is in {found}" if any_found else "nothing was monitored"
     if not any(run_dir.iterdir()):
         run_dir.rmdir()
     failed = what_failed(outcome, None, run_dir, kept)
@@ -54,7 +55,7 @@ def conclude_monitored(outcome: LaunchStatus, run_dir: Path) -> int:
     if outcome.kind == "signal":
         say(f"stopped by {outcome.message}; {kept}")
         return 128 + signal.Signals[outcome.message]
-    if found.exists():
+    if any_found:
         print(f"Wrote {found}")
     return 0
 

@@ -98,7 +98,12 @@ def execute_raw(argv: list[str]) -> int:
     if args.monitor is not None:
         return conclude_monitored(outcome, run_dir)
     run = _merged(run_dir, command, outcome)
-    return _conclude(run, outcome, run_dir, args.json, gate)
+    code = _conclude(run, outcome, run_dir, args.json, gate)
+    if run is None and code == 0 and args.nnodes in ONE_NODE:
+        raise InputError(f"no rank could write into {run_dir}, so nothing is recorded; the script has run")
+    if run is None and code == 0:
+        say(f"the node of rank 0 writes the results into {run_dir}")
+    return code
 
 
 def _merged(run_dir: Path, command: Command, outcome: LaunchStatus) -> RunMetadata | None:
@@ -232,8 +237,6 @@ def _conclude(
         raise InputError(missing or "no step was recorded")
     if traced:
         gate.hold(made)
-    if run is None:
-        say(f"the node of rank 0 writes the results into {run_dir}")
     return 0
 
 

@@ -90,10 +90,15 @@ class ResultsFile:
         self._append(result)
 
     def _append(self, line: msgspec.Struct) -> None:
-        with self._path.open("ab") as file:
-            file.write(msgspec.json.encode(line) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with self._path.open("ab") as file:
+                file.write(msgspec.json.encode(line) + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise InputError(
+                f"cannot write {self._path}: {error.strerror}; with room there, the same command goes on"
+            ) from error
 
     def _whole_lines(self) -> list[bytes]:
         if not self._path.exists():
