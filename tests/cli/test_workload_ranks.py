@@ -26,6 +26,7 @@ TRAIN = Path(stepscope_workloads.__file__).with_name("train.py")
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 STEPS, LAYERS, PARAMETERS = 4, 2, 28  # tensors that are trained, of the tiny model
 TINY = f"--layers {LAYERS} --heads 2 --embed 32 --block-size 16 --steps {STEPS} --log-every 1"
+COMPILER = shutil.which(os.environ.get("CXX", "g++"))
 WHOLE, HALVES, ALONE = "--batch-size 8", "--batch-size 4 --accumulate 2", "--batch-size 16"
 
 SAME_LOSSES = {
@@ -84,6 +85,15 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
 
 
 @pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    """What one process did without torchrun."""
+    out = tmp_path_factory.mktemp("one") / "seen.json"
+    return probe(
+        [sys.executable], out, {"plain": ALONE} | ({"compiled": f"--compile {ALONE}"} if COMPILER else {})
+    )
+
+
+@pytest.fixture(scope="module")
 def losses(seen: Seen) -> list[float]:
     """The losses of plain DDP, to which the others are held."""
     plain: list[float] = seen["plain"]["losses"]
@@ -103,22 +113,14 @@ def test_the_division_of_a_global_batch_leaves_losses_and_gradients_as_they_are(
     assert norms == pytest.approx(seen["plain"]["norms"], rel=1e-3)
 
 
-def test_one_process_without_torchrun_trains_to_the_same_losses(tmp_path: Path, losses: list[float]) -> None:
-    alone = probe([sys.executable], tmp_path / "alone.json", {"alone": ALONE})["alone"]
-    assert alone["losses"] == pytest.approx(losses, rel=1e-4)
+def test_one_process_without_torchrun_trains_to_the_same_losses(alone: Seen, losses: list[float]) -> None:
+    assert alone["plain"]["losses"] == pytest.approx(losses, rel=1e-4)
 
 
-@pytest.mark.skipif(
-    not shutil.which(os.environ.get("CXX", "g++")), reason="torch.compile needs a C++ compiler"
-)
-def test_compile_runs_compiled_graphs_to_the_same_losses(
-    tmp_path: Path, seen: Seen, losses: list[float]
-) -> None:
-    compiled = probe([sys.executable], tmp_path / "compiled.json", {"compiled": f"--compile {ALONE}"})[
-        "compiled"
-    ]
-    assert compiled["compiled_graphs"] > 0 == seen["plain"]["compiled_graphs"]
-    assert compiled["losses"] == pytest.approx(losses, rel=1e-4)
+@pytest.mark.skipif(not COMPILER, reason="torch.compile needs a C++ compiler")
+def test_compile_runs_compiled_graphs_to_the_same_losses(alone: Seen, losses: list[float]) -> None:
+    assert alone["compiled"]["compiled_graphs"] > 0 == alone["plain"]["compiled_graphs"]
+    assert alone["compiled"]["losses"] == pytest.approx(losses, rel=1e-4)
 
 
 def test_the_bucket_cap_gives_the_number_of_buckets_that_ddp_reports(seen: Seen) -> None:
