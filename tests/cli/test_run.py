@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import signal
 import socket
@@ -302,6 +304,30 @@ def test_ctrl_c_stops_the_ranks_and_audits_what_is_there(tmp_path: Path) -> None
     )
     assert finished.stdout.splitlines()[-1] == f"Wrote {tmp_path}/audit.json"
     assert load_run(tmp_path).recorded_steps == [6, 7, 8]
+
+
+def test_a_scheduler_that_ends_every_process_twice_leaves_what_was_recorded(tmp_path: Path) -> None:
+    """As SLURM does it when a job is cancelled: SIGTERM to all at once, and again by way of srun."""
+    run_dir = tmp_path / "run"
+    started = Started(
+        "--out", run_dir, "--steps", "100000", "--nproc-per-node", "2", "counted.py", str(tmp_path)
+    )
+    counts = [tmp_path / f"steps{rank}" for rank in (0, 1)]
+    deadline = time.monotonic() + 120
+    while not all(count.exists() and count.stat().st_size > 20 for count in counts):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    for _time in range(2):
+        for process in started.leftovers():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGTERM)
+    finished = started.finish()
+    assert (finished.code, finished.leftovers) == (128 + signal.SIGTERM, [])
+    assert (
+        finished.last_error_line
+        == f"stepscope: stopped by SIGTERM; the traces of ranks 0, 1 are kept in {run_dir}"
+    )
+    assert load_run(run_dir).recorded_steps[:3] == [6, 7, 8]
 
 
 def test_stop_ends_a_long_training_on_all_ranks_once_everything_is_measured(tmp_path: Path) -> None:

@@ -16,16 +16,20 @@ die_with_launcher(int(sys.argv[3]))
 import argparse
 import logging
 import os
+import signal
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 import msgspec
 import torch.distributed.run
+from torch.distributed.elastic.multiprocessing import api as elastic
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import RendezvousError
 
-from stepscope.capture.launch import CPP_LOG_LEVEL, LaunchStatus, RankFailure
+from stepscope.capture.launch import CPP_LOG_LEVEL, FORWARDED, LaunchStatus, RankFailure
 from stepscope.capture.orphans import adopt_orphans, end_below
 
 
@@ -34,12 +38,20 @@ def main(job: Path, status: Path) -> int:
     adopt_orphans()
     _restore_log_level()
     logging.disable(logging.CRITICAL)  # what went wrong, the launcher says in one line
+    elastic._terminate_process_handler = _end_once  # what it installs; there is no public way
     outcome = _launch(argparse.Namespace(**msgspec.json.decode(job.read_bytes())))
     if outcome.kind != "done":
         end_below(os.getpid())  # what a rank started in the background and could not end itself
     with suppress(OSError):  # without room for it the exit code says the most important
         status.write_bytes(msgspec.json.encode(outcome))
     return 0 if outcome.kind == "done" else 1
+
+
+def _end_once(signum: int, frame: FrameType | None) -> NoReturn:
+    """torchrun's handler, but for the first signal only: a second one would cut short its waiting for ranks that save."""
+    for handled in FORWARDED:
+        signal.signal(handled, signal.SIG_IGN)
+    raise SignalException(f"got signal {signum}", sigval=signal.Signals(signum))
 
 
 def _launch(arguments: argparse.Namespace) -> LaunchStatus:

@@ -84,7 +84,7 @@ def start(
     """Run the ranks of this node to their end; `watch` is called now and then meanwhile, and ends them if it raises.
 
     `arguments` are torchrun's, parsed; its script is replaced by `worker`, a file of this folder. SIGINT, SIGTERM and SIGHUP go
-    to torchrun, which ends its ranks; a second one kills them all. With a fabric each rank runs at its place in it. `stdout` and
+    to torchrun, which ends its ranks; a second SIGINT kills them. With a fabric each rank runs at its place in it. `stdout` and
     `stderr` are the file descriptors that the ranks get as standard output and error, if not ours.
     """
     script = str(arguments["training_script"])
@@ -160,11 +160,12 @@ def _forwarding(child: subprocess.Popen[bytes]) -> Iterator[list[signal.Signals]
     forwarded: list[signal.Signals] = []
 
     def forward(number: int, _frame: FrameType | None) -> None:
-        # torchrun, told once, ends its ranks and waits for them
-        if forwarded:
-            _kill(child)
-        else:
+        # torchrun, told once, ends its ranks and waits for them; whoever presses Ctrl-C again does not want to wait, but a
+        # scheduler repeats SIGTERM as it comes, and kills when its time is over
+        if not forwarded:
             child.send_signal(number)
+        elif number == signal.SIGINT:
+            _kill(child)
         forwarded.append(signal.Signals(number))
 
     before = {number: signal.signal(number, forward) for number in FORWARDED}
