@@ -47,8 +47,8 @@ def parse_flags(argv: Sequence[str] | None = None) -> Flags:
     """Return the flags of a command line, or end the process with one line that says what to change."""
     parser = argparse.ArgumentParser(
         description="Train a small GPT on text that it makes itself, data-parallel: DDP, ZeRO-1 or FSDP2.",
-        epilog="Example: torchrun --standalone --nproc-per-node 2 train.py --bucket-cap-mb 8",
-        usage="torchrun --nproc-per-node N train.py [flags]   (--help lists them)",
+        epilog="Example: stepscope run --nproc-per-node 2 gpt --bucket-cap-mb 8",
+        usage="stepscope run gpt [flags], or torchrun -m stepscope_workloads.train [flags]   (--help lists them)",
     )
     add_model_flags(parser)
     add_training_flags(parser)
