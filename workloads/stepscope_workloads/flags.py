@@ -48,7 +48,7 @@ def parse_flags(argv: Sequence[str] | None = None) -> Flags:
     parser = argparse.ArgumentParser(
         description="Train a small GPT on text that it makes itself, data-parallel: DDP, ZeRO-1 or FSDP2.",
         epilog="Example: stepscope run --nproc-per-node 2 gpt --bucket-cap-mb 8",
-        usage="stepscope run gpt [flags], or torchrun -m stepscope_workloads.train [flags]   (--help lists them)",
+        usage="stepscope run gpt [flags]   (--help lists them)",
     )
     add_model_flags(parser)
     add_training_flags(parser)
