@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.trace import host
-from stepscope.trace.columns import NO_ID, Category, Trace
+from stepscope.trace.columns import Category, Trace
+from stepscope.trace.launches import calls_of
 from stepscope.trace.recording import NO_TIME
 from stepscope.trace.steps import Window
 
@@ -76,15 +77,3 @@ def _last_of_each(stream: NDArray[np.int64], among: NDArray[np.bool_]) -> NDArra
 def lane_of(device: NDArray[np.int32], stream: NDArray[np.int64]) -> NDArray[np.int64]:
     """One number for each stream of each device."""
     return stream + (device.astype(np.int64) + 1) * (1 << 20)
-
-
-def calls_of(trace: Trace, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each of some correlation ids, the row of the runtime call that has it, or NO_ROW."""
-    events = trace.events
-    calls = np.flatnonzero((events.category == Category.RUNTIME) & (events.correlation != NO_ID))
-    calls = calls[np.argsort(events.correlation[calls], kind="stable")]
-    if not len(calls):
-        return np.full(len(wanted), host.NO_ROW, dtype=np.int64)
-    index = np.minimum(np.searchsorted(events.correlation[calls], wanted), len(calls) - 1)
-    found = (events.correlation[calls[index]] == wanted) & (wanted != NO_ID)
-    return np.where(found, calls[index], host.NO_ROW)

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.replay.activities import Activities, calls_of, lane_of
+from stepscope.replay.activities import Activities, lane_of
 from stepscope.trace.columns import Category, Trace
 from stepscope.trace.host import NO_ROW
+from stepscope.trace.launches import calls_of
 
 _STREAM_WAIT, _EVENT_SYNC, _STREAM_SYNC = "Stream Wait Event", "Event Sync", "Stream Sync"
 _WHOLE_DEVICE = ("Context Sync", "Device Sync")

@@ -77,6 +77,12 @@ class Events:
         return np.flatnonzero(self.among((Category.CPU_OP, Category.USER_ANNOTATION)))
 
     @cached_property
+    def linked_calls(self) -> NDArray[np.int64]:
+        """Places of the calls of the runtime that have a correlation id, by that."""
+        calls = np.flatnonzero((self.category == Category.RUNTIME) & (self.correlation != NO_ID))
+        return calls[np.argsort(self.correlation[calls], kind="stable")]
+
+    @cached_property
     def _by_name(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The places of `on_host` by name, and for each name where its own begin among them."""
         name = self.name[self.on_host]

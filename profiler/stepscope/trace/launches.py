@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.trace import collectives, host
-from stepscope.trace.columns import NO_ID, Category, Trace
+from stepscope.trace.columns import NO_ID, Trace
 from stepscope.trace.recording import NO_TIME, Phase
 
 
@@ -29,16 +29,19 @@ class Launches:
 def device_launches(trace: Trace, rows: NDArray[np.int64]) -> Launches:
     """The runtime calls that launched device activities, by correlation id."""
     events = trace.events
-    calls = np.flatnonzero((events.category == Category.RUNTIME) & (events.correlation != NO_ID))
-    calls = calls[np.argsort(events.correlation[calls], kind="stable")]
-    wanted = events.correlation[rows]
+    call = calls_of(trace, events.correlation[rows])
+    found = call != host.NO_ROW
+    return Launches(np.where(found, events.thread[call], 0), np.where(found, events.start[call], NO_TIME))
+
+
+def calls_of(trace: Trace, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each of some correlation ids, the row of the runtime call that has it, or NO_ROW."""
+    events, calls = trace.events, trace.events.linked_calls
     if not len(calls):
-        return Launches(np.zeros(len(rows), np.int64), np.full(len(rows), NO_TIME, np.int64))
+        return np.full(len(wanted), host.NO_ROW, dtype=np.int64)
     index = np.minimum(np.searchsorted(events.correlation[calls], wanted), len(calls) - 1)
-    call = calls[index]
-    found = (events.correlation[call] == wanted) & (wanted != NO_ID)
-    thread = np.where(found, trace.events.thread[call], 0)
-    return Launches(thread, np.where(found, events.start[call], NO_TIME))
+    found = (events.correlation[calls[index]] == wanted) & (wanted != NO_ID)
+    return np.where(found, calls[index], host.NO_ROW)
 
 
 class HostContext:
