@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -152,6 +153,12 @@ def test_an_error_of_the_store_is_said_in_one_line(run: str, monkeypatch: pytest
     monkeypatch.setattr(type(fsspec.filesystem("memory")), "isdir", refuse)
     with pytest.raises(InputError, match=r"memory://bucket/run: cannot be read: Access denied"):
         find_traces([run])
+
+
+def test_what_a_driver_logs_while_it_tries_again_is_not_printed(run: str) -> None:
+    assert find_traces([run])
+    handlers = logging.getLogger("fsspec").handlers
+    assert any(isinstance(handler, logging.NullHandler) for handler in handlers)
 
 
 def test_a_store_that_is_set_up_wrong_is_said_in_one_line(run: str, monkeypatch: pytest.MonkeyPatch) -> None:

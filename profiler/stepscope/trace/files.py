@@ -5,6 +5,7 @@ A remote file answers to the few of pathlib's words that reading a trace takes, 
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -73,6 +74,8 @@ class RemoteFile:
             raise InputError(
                 f"{asked}: no way to read {protocol}://; copy the traces here, or use a protocol that fsspec knows"
             ) from error
+        driver = type(found[0]).__module__.partition(".")[0]
+        logging.getLogger(driver).addHandler(logging.NullHandler())  # what it tries again is told when it gives up
         return found
 
     def _ask(self, question: Callable[[Any, str], _Answer]) -> _Answer:
