@@ -54,12 +54,9 @@ def record(
     if warmup < 1 or steps < 1:
         raise InputError(f"cannot record {steps} steps after {warmup}: both must be at least 1")
     path = _made(Path(run_dir))
+    alone = uuid.uuid4().hex  # nobody launched the ranks together
     config = CaptureConfig(
-        run_dir=str(path.resolve()),
-        warmup=warmup,
-        steps=steps,
-        with_stack=with_stack,
-        launch_id=uuid.uuid4().hex,  # nobody launched the ranks together: each is on its own
+        run_dir=str(path.resolve()), warmup=warmup, steps=steps, with_stack=with_stack, launch_id=alone
     )
     command = Command(
         arguments=list(sys.orig_argv),
