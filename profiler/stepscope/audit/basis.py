@@ -62,7 +62,8 @@ def prepare(
 ) -> list[Basis]:
     """The basis of every recording. run: run.json of a recorded run."""
     static_graph = any(module.get("static_graph") for module in (run or {}).get("ddp") or [])
-    ready = [_ready(recording) for recording in recordings]
+    copies = [_by_step(recording.copies) for recording in recordings]
+    ready = [_ready(*both) for both in zip(recordings, copies, strict=True)]
     met = _meetings(pairing, ready)
     unions = [ComputeUnions.of(recording) for recording in recordings]
     return [
@@ -74,7 +75,7 @@ def prepare(
             invalid=reasons_invalid(recording, static_graph=static_graph),
             hidden_of=hidden_by_row(recording, unions[index]),
             ops_of=_by_step(recording.collectives),
-            copies_of=_by_step(recording.copies),
+            copies_of=copies[index],
             ready_of=ready[index],
             wire_of=pairing.wires(index),
             met_at=met[index],
@@ -90,8 +91,7 @@ def _by_step(items: Sequence[_OfStep]) -> dict[int, list[_OfStep]]:
     return found
 
 
-def _ready(recording: Recording) -> dict[int, Ready]:
-    copies = _by_step(recording.copies)
+def _ready(recording: Recording, copies: Mapping[int, Sequence[GradientCopy]]) -> dict[int, Ready]:
     found: dict[int, Ready] = {}
     for step, ops in _by_step([op for op in recording.collectives if op.gradient]).items():
         buckets = sorted(ops, key=lambda op: op.launch)
