@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 
 import jsonschema
@@ -20,6 +21,7 @@ PEERS = {
     "crashes": "answer_each(sys.argv[1:2] + sys.argv[2:3], lambda file: {'overlap': 1.0}); os.abort()",
     "leaves": "sys.exit(3)",
     "hangs": "time.sleep(600)",
+    "litters": "tempfile.mkdtemp(); os.abort()",
     "eats": "answer_each(sys.argv[1:], lambda file: {'overlap': float(len(bytearray(1 << 33)))})",
 }
 
@@ -27,7 +29,7 @@ PEERS = {
 @pytest.fixture
 def peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
     """A module that behaves as PEERS says."""
-    text = f"import os, sys, time\nfrom stepscope.second_opinion.worker import answer_each\n{PEERS[request.param]}\n"
+    text = f"import os, sys, tempfile, time\nfrom stepscope.second_opinion.worker import answer_each\n{PEERS[request.param]}\n"
     (tmp_path / f"peer_{request.param}.py").write_text(text, "utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     return f"peer_{request.param}"
@@ -44,6 +46,16 @@ def test_a_figure_that_is_nan_is_no_figure(peer: str) -> None:
         "/traces/b.json": {"overlap": 0.25},
     }
     assert asked.ended is None
+
+
+@pytest.mark.parametrize("peer", ["litters"], indirect=True)
+def test_what_a_peer_leaves_among_temporary_files_is_taken_away(
+    peer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    assert ask(peer, FILES, Limits()).ended == "its process ended by SIGABRT"
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 @pytest.mark.parametrize("peer", ["raises"], indirect=True)

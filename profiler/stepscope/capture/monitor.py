@@ -50,8 +50,10 @@ class Monitor:
     made: ClassVar[int] = 0
     """How many there have been: what one that failed left in the store is not taken for the next one's."""
 
-    def __init__(self, every: int, out: Path, writer: Writer | None = None) -> None:
-        self._every, self._out = every, out
+    def __init__(
+        self, every: int, out: Path, writer: Writer | None = None, scratch: Path | None = None
+    ) -> None:
+        self._every, self._out, self._scratch = every, out, scratch
         self._state = _State.OFF
         self._kind = Kind.QUIET
         self._clock, self._cost = StepClock(), MonitorCost()
@@ -154,7 +156,7 @@ class Monitor:
     def _settle(self) -> None:
         """What can be known only once the script has set itself up."""
         identity = settings.identity(None)
-        scratch = Path(tempfile.mkdtemp(prefix="stepscope-monitor-"))
+        scratch = Path(tempfile.mkdtemp(prefix="stepscope-monitor-", dir=self._scratch))
         self._place = Place(identity.rank, identity.world_size, scratch, self._out.resolve())
         if identity.world_size > 1:
             self._store = job_store()
@@ -264,8 +266,9 @@ class Monitor:
 class MonitoredRun:
     """The monitor of a script that is run as it is."""
 
-    def __init__(self, every: int, out: Path) -> None:
-        self._monitor = Monitor(every, out)
+    def __init__(self, every: int, out: Path, scratch: Path) -> None:
+        """scratch: a folder that the launcher takes away, for a rank that is killed can't."""
+        self._monitor = Monitor(every, out, scratch=scratch)
         self._monitor.install()
 
     def finish(self, error: str | None) -> None:

@@ -42,7 +42,9 @@ class RecordedScript:
         if self._recorder is None and self._config.monitor_every is not None:
             from stepscope.capture.monitor import MonitoredRun
 
-            self._recorder = MonitoredRun(self._config.monitor_every, Path(self._config.run_dir))
+            self._recorder = MonitoredRun(
+                self._config.monitor_every, Path(self._config.run_dir), Path(self._config.trace_folder)
+            )
         elif self._recorder is None:
             from stepscope.capture.recorder import Recorder
 

@@ -66,12 +66,12 @@ def make_run_dir(path: Path, started: datetime, *, force: bool, shared: bool) ->
 
 
 @contextmanager
-def trace_folder(run_dir: Path, *, gather: bool) -> Iterator[Path]:
-    """Where the ranks of this node write their traces: `run_dir`; to gather from, a folder on the node's own storage.
+def trace_folder(run_dir: Path, *, apart: bool) -> Iterator[Path]:
+    """Where the ranks of this node write their traces: `run_dir`; apart, a folder on the node's own storage that goes away.
 
     Traces that are still there at the end, since they could not be gathered, are moved into `run_dir`.
     """
-    if not gather:
+    if not apart:
         yield run_dir
         return
     with tempfile.TemporaryDirectory(prefix="stepscope-traces-") as folder:

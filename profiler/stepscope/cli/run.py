@@ -79,7 +79,8 @@ def execute_raw(argv: list[str]) -> int:
         make_run_dir(
             run_dir, started, force=args.force, shared=fabric is None and args.nnodes not in ONE_NODE
         )
-        traces = stack.enter_context(trace_folder(run_dir, gather=args.gather))
+        apart = args.gather or args.monitor is not None
+        traces = stack.enter_context(trace_folder(run_dir, apart=apart))
         command = Command(
             arguments=["stepscope", "run", *argv],
             script=target.name,

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 
@@ -49,7 +50,12 @@ def version_of(distribution: str) -> str | None:
 
 
 def ask(module: str, files: Sequence[Path], limits: Limits) -> Asked:
-    """Run `python -m module MEMORY FILE...` and gather its lines."""
+    """Run `python -m module MEMORY FILE...` and gather its lines. What it leaves among temporary files is taken away."""
+    with TemporaryDirectory(prefix="stepscope-peer-", ignore_cleanup_errors=True) as scratch:
+        return _ask(module, files, limits, scratch)
+
+
+def _ask(module: str, files: Sequence[Path], limits: Limits, scratch: str) -> Asked:
     command = [
         sys.executable,
         "-m",
@@ -58,13 +64,13 @@ def ask(module: str, files: Sequence[Path], limits: Limits) -> Asked:
         *(str(file.resolve()) for file in files),
     ]
     # One thread for linear algebra: each reserves memory, which would count against the limit.
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    one_thread = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         stdin=subprocess.DEVNULL,
-        env=environment,
+        env={**os.environ, **one_thread, "TMPDIR": scratch},
         start_new_session=True,
     )
     ended = None
