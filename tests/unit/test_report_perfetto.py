@@ -266,6 +266,14 @@ def test_what_json_cannot_say_comes_mended(tmp_path: Path) -> None:
     } == {None}
 
 
+def test_a_trace_in_a_store_is_to_be_copied_first(one: Audit) -> None:
+    there = msgspec.structs.replace(one.ranks[0], source="s3://bucket/rank0.pt.trace.json")
+    with pytest.raises(
+        InputError, match=r"s3://bucket/rank0\.pt\.trace\.json: the trace is in a store, copy it"
+    ):
+        render(msgspec.structs.replace(one, ranks=[there]), io.BytesIO())
+
+
 def test_a_trace_that_is_gone_is_one_line_and_leaves_no_file(one: Audit, tmp_path: Path) -> None:
     Path(one.ranks[0].source).unlink()
     with pytest.raises(InputError, match=r"rank0\.pt\.trace\.json: the trace is not there any more"):

@@ -31,9 +31,8 @@ def render(audit: Audit, stream: BinaryIO) -> None:
     """Write the traces and the tracks as one JSON document. InputError where a trace is gone or can't be read."""
     for rank in audit.ranks:
         if not as_path(rank.source).is_file():
-            raise InputError(
-                f"{rank.source}: the trace is not there any more; this report is the trace and tracks on it"
-            )
+            why = "is in a store, copy it here first" if "://" in rank.source else "is not there any more"
+            raise InputError(f"{rank.source}: the trace {why}; this report is the trace and tracks on it")
     bases = [base_time(as_path(rank.source)) for rank in audit.ranks]
     stream.write(_MARK % (len(audit.ranks), msgspec.json.encode(audit.stepscope)))
     if len(audit.ranks) == 1:
