@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -232,3 +233,20 @@ def test_streams_that_the_caller_closed_are_no_error_and_none_takes_the_others_t
     assert done.stdout.endswith("x.json\n") == (closed == "2>&-")
     assert done.stderr == ""
     assert json.loads((exposed.parent / "x.json").read_text())["schema"] == "stepscope.audit/1"
+
+
+def test_a_command_that_is_terminated_while_it_writes_leaves_no_half_file(tmp_path: Path) -> None:
+    """A report that stays in the middle of writing until somebody ends it."""
+    code = (
+        "import os, signal, sys, time; from stepscope.cli import main, output\n"
+        "def stuck(stream):\n"
+        "    stream.write('half'); os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)\n"
+        "main.main = lambda arguments: output.write_file(arguments[0], stuck)\n"
+        "main.entry_point()"
+    )
+    target = tmp_path / "written.json"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(target)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (128 + signal.SIGTERM, "")
+    assert [path.name for path in tmp_path.iterdir() if "written" in path.name] == []

@@ -7,11 +7,13 @@ import difflib
 import importlib
 import io
 import os
+import signal
 import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
+from typing import NoReturn
 
 from stepscope import __version__
 from stepscope.cli.arguments import Parser
@@ -37,9 +39,15 @@ examples:
 def entry_point() -> int:
     """What the installed script and `python -m stepscope` call."""
     _open_closed_streams()
+    signal.signal(signal.SIGTERM, _leave)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a name the terminal can't show is no reason to fail
     return main(sys.argv[1:])
+
+
+def _leave(number: int, _frame: FrameType | None) -> NoReturn:
+    """End by way of whatever cleans up: no half file, no process and no temporary folder is left."""
+    raise SystemExit(128 + number)
 
 
 def _open_closed_streams() -> None:

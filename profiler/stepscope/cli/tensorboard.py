@@ -40,7 +40,7 @@ def serve(run: Path, port: int | None, *, browser: bool) -> None:
         if browser:
             webbrowser.open(page)
         threading.Event().wait()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):
         _end_now()
 
 
