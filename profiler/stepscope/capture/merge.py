@@ -65,9 +65,8 @@ def merge(run_dir: Path, command: Command, exit_codes: Mapping[int, int]) -> Run
 
 
 def _remove_rank_files(run_dir: Path) -> None:
-    for path in reversed(
-        _paths(run_dir)
-    ):  # the lowest last: as long as any is there, it says whose task this is
+    # the lowest last: as long as any is there, it says whose task this is
+    for path in reversed(_paths(run_dir)):
         path.unlink()
 
 

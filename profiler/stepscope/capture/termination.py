@@ -47,9 +47,8 @@ class TerminationGuard:
         elif number == signal.SIGINT:
             signal.default_int_handler(number, frame)
         else:
-            signal.signal(
-                number, signal.SIG_IGN
-            )  # a scheduler tells all processes, and torchrun passes it on to us
+            # a scheduler tells all processes, and torchrun passes it on to us
+            signal.signal(number, signal.SIG_IGN)
             self._save(f"ended by {signal.Signals(number).name}")
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
