@@ -113,9 +113,8 @@ def peak_bytes() -> int:
         unit * resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )
     status = Path("/proc/self/status")
-    if (
-        status.exists()
-    ):  # ru_maxrss starts at what the process that started this one held (getrusage(2): kept by execve)
+    # ru_maxrss starts at what the process that started this one held (getrusage(2): kept by execve)
+    if status.exists():
         lines = status.read_text().splitlines()
         own = next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
     return own + children

@@ -73,7 +73,9 @@ def test_htas_overlap_is_what_its_own_program_says_and_ours_says_why_it_differs(
 @pytest.mark.slow
 def test_where_a_peer_has_no_figure_its_error_is_one_line_and_ours_stands(shared: Path) -> None:
     (gloo,) = of(asked(shared / "traces/hta_gloo_annotations_only"), hta.NAME)
-    assert gloo.error is not None and gloo.error.startswith("IndexError: single positional indexer is out-of-bounds")
+    assert gloo.error is not None and gloo.error.startswith(
+        "IndexError: single positional indexer is out-of-bounds"
+    )
     assert gloo.remarks == ["10 collectives are none by its names, `gloo:all_reduce` among them"]
     (quiet,) = of(asked(shared / "traces/hta_minitoy_mi250_no_comm"), hta.NAME)
     assert quiet.error == "no overlap: none of the device kernels it reads communicates by its names"

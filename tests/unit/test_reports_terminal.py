@@ -379,8 +379,5 @@ def test_it_says_when_only_some_of_the_counted_steps_were_replayed() -> None:
     ]
     text = rendered(msgspec.structs.replace(audit, ranks=ranks))
     assert "  verdict and findings rest on 2 of 3 counted steps, evenly spread" in section(text, "Measured")
-    assert any(
-        "cost of communication" in line and "60.0 ms" in line
-        for line in section(text, "The average")
-    )
+    assert any("cost of communication" in line and "60.0 ms" in line for line in section(text, "The average"))
     assert "rest on" not in rendered(audit)

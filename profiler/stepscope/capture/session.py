@@ -116,9 +116,8 @@ class Session:
             self._active.export_chrome_trace(str(plain))
             self._profile = None  # the events of a recording fill memory that the script may need
             whole = plain.exists() and _ends_well(plain)
-            if (
-                not whole and plain.parent.is_dir()
-            ):  # on a full disk torch writes what fits, if anything, and says nothing
+            # on a full disk torch writes what fits, if anything, and says nothing
+            if not whole and plain.parent.is_dir():
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             plain.with_name(f"{plain.name}.tmp").unlink(missing_ok=True)  # Kineto's, where it could not go on

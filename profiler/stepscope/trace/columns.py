@@ -87,9 +87,8 @@ class Events:
         """The places of `on_host` by name, and for each name where its own begin among them."""
         name = self.name[self.on_host]
         counts = np.bincount(name)
-        narrow = np.min_scalar_type(
-            len(counts)
-        )  # few names fit 16 bits, which numpy sorts several times as fast
+        # few names fit 16 bits, which numpy sorts several times as fast
+        narrow = np.min_scalar_type(len(counts))
         order = np.argsort(name.astype(narrow), kind="stable")
         return self.on_host[order], np.concatenate(([0], np.cumsum(counts)))
 

@@ -75,7 +75,8 @@ class RemoteFile:
                 f"{asked}: no way to read {protocol}://; copy the traces here, or use a protocol that fsspec knows"
             ) from error
         driver = type(found[0]).__module__.partition(".")[0]
-        logging.getLogger(driver).addHandler(logging.NullHandler())  # what it tries again is told when it gives up
+        # what it tries again is told when it gives up
+        logging.getLogger(driver).addHandler(logging.NullHandler())
         return found
 
     def _ask(self, question: Callable[[Any, str], _Answer]) -> _Answer:
