@@ -27,6 +27,23 @@ def job(
     return replace(base, ranks=made, collectives=launched)
 
 
+def hiding(hidden: float, comm: float = 180.0) -> Audit:
+    """Steps of which backward hides so many ms of gradient communication."""
+    base = job()
+    ranks = [
+        replace(
+            rank,
+            steps=[
+                replace(step, grad=replace(step.grad, comm_ms=comm, hidden_backward_ms=hidden))
+                for step in rank.steps
+                if step.grad
+            ],
+        )
+        for rank in base.ranks
+    ]
+    return replace(base, ranks=ranks)
+
+
 def _rank(base: Rank, number: int, walls: Sequence[float], exposed: float, cost: float) -> Rank:
     steps = [_step(place, wall, exposed, cost) for place, wall in enumerate(walls)]
     return replace(base, rank=number, world_size=2, source=samples.source(number), steps=steps)

@@ -17,9 +17,9 @@ MANY_BUCKETS = 24
 """Most rows of that table; --json has all."""
 
 NOTE = (
-    "Medians over steps, which need not add up; the interval is 95 %, from the steps of these two runs. "
-    "Another run of the same job may differ by more: repeat a run before you trust a small change. Noise (20): about 20 "
-    "steps a side would tell a change of this size."
+    "Medians over steps, which need not add up, and are not the sums over all steps of an audit; the interval is 95 %, from the "
+    "steps of these two runs. Another run of the same job may differ by more: repeat a run before you trust a small change. "
+    "Noise (20): about 20 steps a side would tell a change of this size."
 )
 
 LABELS = {
@@ -61,6 +61,8 @@ def _lines(made: Comparison) -> Iterable[Text]:
     for letter, side in (("A", made.a), ("B", made.b)):
         yield Text(f"{letter}  {shorten(side.name, WIDTH - 3)}")
         yield from (Text(f"   {line}", "dim") for line in paragraph(about(side), WIDTH - 3))
+    for sentence in changed(made):
+        yield from paragraph(sentence, WIDTH)
     for warning in made.warnings:
         yield from paragraph(f"Warning: {warning}", WIDTH)
     yield from _section("What changed (ms; shares change in points)", rows_of(made.figures))
@@ -79,6 +81,13 @@ def about(side: Side) -> str:
     return ", ".join(
         part for part in (f"{ranks} ranks", clean(machine), f"{plural(side.steps, 'step')} counted") if part
     )
+
+
+def changed(made: Comparison) -> Iterable[str]:
+    """Which settings differ: `Changed: bucket_cap_mb 25 to 1`; nothing where that is not known."""
+    if made.changed is not None:
+        listed = ", ".join(clean(f"{one.name} {one.a} to {one.b}") for one in made.changed)
+        yield f"Changed: {listed or 'nothing that run.json has (the script itself may be another)'}"
 
 
 def _section(title: str, rows: Sequence[Sequence[str]]) -> Iterable[Text]:
@@ -138,11 +147,43 @@ def _buckets(rows: Sequence[BucketDifference]) -> Iterable[Text]:
         return
     yield Text()
     yield Text("Buckets (ms)", "bold")
+    both = paired(rows)
     columns = ("A", "B", "size", "took A", "B", "exposed A", "B", "hidden A", "B", "<exposed")
-    lines = table(columns, [bucket_row(row) for row in rows[:MANY_BUCKETS]])
-    yield from (Text("  ").append_text(line) for line in lines)
-    if len(rows) > MANY_BUCKETS:
-        yield Text(f"  and {plural(len(rows) - MANY_BUCKETS, 'bucket')} more; --json has all", "dim")
+    if both:
+        lines = table(columns, [bucket_row(row) for row in both[:MANY_BUCKETS]])
+        yield from (Text("  ").append_text(line) for line in lines)
+    if len(both) > MANY_BUCKETS:
+        yield Text(f"  and {plural(len(both) - MANY_BUCKETS, 'bucket')} more; --json has all", "dim")
+    for sentence in unpaired(rows):
+        yield from (Text("  ").append_text(line) for line in paragraph(sentence, WIDTH - 2))
+
+
+def paired(rows: Sequence[BucketDifference]) -> list[BucketDifference]:
+    """The buckets that both sides have."""
+    return [row for row in rows if row.a is not None and row.b is not None]
+
+
+def unpaired(rows: Sequence[BucketDifference]) -> Iterable[str]:
+    """`only in A: 2 buckets of 12.0 MiB to 26.1 MiB; only in B: ...`: of those nothing can be compared."""
+    sides = {
+        "A": [row.bytes for row in rows if row.b is None],
+        "B": [row.bytes for row in rows if row.a is None],
+    }
+    told = [
+        f"only in {side}: {plural(len(sizes), 'bucket')}{_range(sizes)}"
+        for side, sizes in sides.items()
+        if sizes
+    ]
+    if told:
+        yield "; ".join(told)
+
+
+def _range(sizes: Sequence[int | None]) -> str:
+    known = [one for one in sizes if one is not None]
+    if not known:
+        return ""
+    low, high = size(min(known)), size(max(known))
+    return f" of {low}" if low == high else f" of {low} to {high}"
 
 
 def bucket_row(row: BucketDifference) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TextIO
 
 from stepscope.compare.result import Comparison
-from stepscope_reports.compare import NOTE, about, bucket_row, finding, rows_of
+from stepscope_reports.compare import NOTE, about, bucket_row, changed, finding, paired, rows_of, unpaired
 from stepscope_reports.markup import escaped, table
 from stepscope_reports.plain import clean
 
@@ -29,10 +29,13 @@ def _lines(made: Comparison) -> Iterable[str]:
         f"- {letter}: {_code(side.name)}, {escaped(about(side))}"
         for letter, side in (("A", made.a), ("B", made.b))
     )
+    yield from (f"- {escaped(sentence)}" for sentence in changed(made))
     for warning in made.warnings:
         yield from ("", f"> Warning: {escaped(warning)}")
     yield from table(_FIGURES, rows_of([*made.figures, *made.waterfall]))
-    yield from table(_BUCKETS, [bucket_row(row) for row in made.buckets], "Buckets (ms)")
+    yield from table(_BUCKETS, [bucket_row(row) for row in paired(made.buckets)], "Buckets (ms)")
+    for sentence in unpaired(made.buckets):
+        yield from ("", f"Buckets {escaped(sentence)}")
     yield from ("", *(f"- {escaped(finding(row))}" for row in made.findings))
     yield from (NOTE, "") if not made.findings else ("", NOTE)
 

@@ -45,12 +45,12 @@ def test_what_is_no_worse_passes_and_says_so_for_each_figure(
     capsys.readouterr()
     assert main(["audit", *traces(tmp_path / "after", 150.0), "--baseline", str(baseline)]) == 0
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split(":")[2].strip() for line in lines] == [
+    assert [line.split(":")[2].strip().removesuffix(" (median of steps)") for line in lines] == [
         "cost of communication",
         "exposed gradient communication",
         "overlap with backward",
     ]
-    assert all(line.endswith(": no worse") for line in lines)
+    assert all(line.endswith(": no difference") for line in lines)
 
 
 def test_what_got_worse_exits_with_1_and_the_reason_after_the_report(
@@ -60,8 +60,11 @@ def test_what_got_worse_exits_with_1_and_the_reason_after_the_report(
     assert main(["audit", *traces(tmp_path / "after", 300.0), "--baseline", str(baseline)]) == 1
     out, err = capsys.readouterr()
     assert out.startswith("comm-bound")
-    assert "stepscope: error: baseline: cost of communication: 0.0 % became 30.0 %, +30.0 points" in err
-    assert "overlap with backward: 50.0 % became 0.0 %, +50.0 points" in err
+    assert (
+        "stepscope: error: baseline: cost of communication (median of steps): 0.0 % became 30.0 %, +30.0 points"
+        in err
+    )
+    assert "overlap with backward (median of steps): 50.0 % became 0.0 %, -50.0 points" in err
     assert err.count("worse by more than the tolerance of 5 points") == 3
 
 
@@ -144,7 +147,7 @@ def test_annotations_come_by_themselves_in_github_actions_and_leave_standard_out
     commands = [line for line in err.splitlines() if line.startswith("::")]
     assert [line.split()[0] for line in commands[:3]] == ["::error"] * 3
     assert commands[0].startswith(
-        "::error title=stepscope::baseline: cost of communication: 0.0 %25 became 30.0 %25"
+        "::error title=stepscope::baseline: cost of communication (median of steps): 0.0 %25 became 30.0 %25"
     )
     assert commands[-1].startswith(
         "::notice title=stepscope::comm-bound (serialised): communication costs 30.0 %25"

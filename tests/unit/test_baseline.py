@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 import sample_audits as samples
-from compared_jobs import STEADY, job
+from compared_jobs import STEADY, hiding, job
 from stepscope.compare.baseline import Held, hold
+from stepscope.compare.between import compare
 
 
 def by_figure(held: list[Held]) -> dict[str, Held]:
@@ -18,8 +20,8 @@ def test_what_got_worse_by_more_than_the_tolerance_fails_and_says_by_how_much() 
     cost = held["cost_share"]
     assert cost.failed
     assert cost.sentence == (
-        "cost of communication: 5.0 % became 15.0 %, +10.0 points (95 % interval +10.0 to +10.0): worse by more than "
-        "the tolerance of 5 points"
+        "cost of communication (median of steps): 5.0 % became 15.0 %, +10.0 points (95 % interval +10.0 to +10.0): "
+        "worse by more than the tolerance of 5 points"
     )
     assert [one.figure for one in held.values() if one.failed] == ["cost_share"]
 
@@ -36,15 +38,42 @@ def test_worse_within_the_tolerance_passes_and_says_so() -> None:
     assert held["cost_share"].sentence.endswith("worse, within the tolerance of 5 points")
 
 
-def test_a_worsening_that_may_be_chance_passes_however_small_the_tolerance() -> None:
+def test_a_worsening_that_may_be_chance_passes_and_is_called_one_all_the_same() -> None:
     noisy = [300.0, 500.0, 350.0, 450.0, 400.0, 330.0]
-    held = by_figure(hold(job(noisy), job([wall * 0.98 for wall in noisy]), 0.0))
-    assert not held["cost_share"].failed
-    assert held["cost_share"].sentence.endswith(": no worse")
+    cost = by_figure(hold(job(noisy), job([wall * 0.98 for wall in noisy]), 0.0))["cost_share"]
+    assert (cost.failed, cost.untold) == (False, True)
+    assert ": 0.3 points worse, but within noise (about " in cost.sentence
+    assert cost.sentence.endswith(" steps a side would tell)")
 
 
-def test_an_improvement_is_no_worse() -> None:
-    assert not any(one.failed for one in hold(job(cost=60.0, exposed=60.0), job(cost=5.0, exposed=0.0), 0.0))
+def test_a_worsening_within_noise_and_tolerance_is_no_caution() -> None:
+    noisy = [300.0, 500.0, 350.0, 450.0, 400.0, 330.0]
+    cost = by_figure(hold(job(noisy), job([wall * 0.98 for wall in noisy]), 0.05))["cost_share"]
+    assert (cost.failed, cost.untold) == (False, False)
+
+
+def test_an_improvement_is_called_one() -> None:
+    held = by_figure(hold(job(cost=60.0, exposed=60.0), job(cost=5.0, exposed=0.0), 0.0))
+    assert not any(one.failed for one in held.values())
+    assert held["cost_share"].sentence.endswith("-13.7 points (95 % interval -13.8 to -13.7): better")
+    assert held["overlap_backward"].sentence.endswith(": no difference")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "change", "verdict"),
+    [(60.0, 120.0, "+33.3", "better"), (120.0, 60.0, "-33.3", "worse by more than the tolerance of 1 point")],
+)
+def test_overlap_changes_with_the_sign_of_its_value_as_a_comparison_says(
+    before: float, after: float, change: str, verdict: str
+) -> None:
+    a, b = hiding(before), hiding(after)
+    held = by_figure(hold(a, b, 0.01))["overlap_backward"]
+    assert held.sentence.endswith(f", {change} points (95 % interval {change} to {change}): {verdict}")
+    assert held.failed == (verdict != "better")
+    compared = next(one for one in compare(a, b, ("a", "b")).figures if one.figure == "overlap_backward")
+    assert compared.change is not None
+    assert f"{100 * compared.change:+.1f}" == change
+    assert compared.says == verdict.split(maxsplit=1)[0]
 
 
 def test_with_too_few_steps_to_tell_noise_what_got_worse_by_more_than_the_tolerance_fails() -> None:

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 import sample_audits as samples
-from compared_jobs import STEADY, job
+from compared_jobs import STEADY, hiding, job
 from sample_audits import MIB
 from stepscope.audit.result import Audit, Bucket
 from stepscope.compare.between import compare
@@ -67,23 +67,94 @@ def test_fewer_than_four_steps_tell_nothing_however_far_apart(steps: int) -> Non
 
 
 def test_the_overlap_of_b_is_better_where_more_is_hidden() -> None:
-    def hiding(share: float) -> Audit:
-        base = job()
+    overlap = figure(compare(hiding(90.0), hiding(135.0), NAMES), "overlap_backward")
+    assert (overlap.a, overlap.b, overlap.says, overlap.unit) == (0.5, 0.75, "better", "share")
+
+
+def test_more_time_hidden_is_no_gain_where_there_is_more_to_hide() -> None:
+    made = compare(hiding(90.0), hiding(180.0, comm=360.0), NAMES)
+    assert figure(made, "grad.hidden_backward_ms").says == "changed"
+    assert figure(made, "overlap_backward").change == 0.0
+
+
+def test_a_steps_change_says_how_much_of_it_is_compute() -> None:
+    def computing(walls: float, compute: float) -> Audit:
+        base = job([wall + walls for wall in STEADY])
         ranks = [
-            replace(
-                rank,
-                steps=[
-                    replace(step, grad=replace(step.grad, hidden_backward_ms=180.0 * share))
-                    for step in rank.steps
-                    if step.grad
-                ],
-            )
+            replace(rank, steps=[replace(step, compute_ms=compute) for step in rank.steps])
             for rank in base.ranks
         ]
         return replace(base, ranks=ranks)
 
-    overlap = figure(compare(hiding(0.5), hiding(0.75), NAMES), "overlap_backward")
-    assert (overlap.a, overlap.b, overlap.says, overlap.unit) == (0.5, 0.75, "better", "share")
+    said = [
+        compare(computing(0, 300.0), computing(-20, 300.0 + more), NAMES).summary[1].partition("; ")[2]
+        for more in (-15.0, -25.0, 5.0, 0.0)
+    ]
+    assert said == [
+        "15.00 ms of the 20.00 ms are compute",
+        "compute alone takes 25.00 ms less",
+        "compute alone takes 5.00 ms longer",
+        "",
+    ]
+
+
+def ran(cap: list[int], *words: str, variables: dict[str, str] | None = None, unused: bool = False) -> Audit:
+    """A job with a run.json."""
+    module = {"bucket_cap_bytes": cap[-1], "bucket_caps_bytes": cap, "find_unused_parameters": unused}
+    run = {
+        "script": "stepscope_workloads.train",
+        "command": ["stepscope", "run", "--out", "x", "gpt", *words],
+        "ddp": [module],
+        "versions": {"torch": "2.13.0"},
+        "environment": variables or {},
+    }
+    return replace(job(), run=run)
+
+
+def test_the_settings_that_differ_are_named() -> None:
+    before = ran([MIB, 25 * MIB], variables={"OMP_NUM_THREADS": "1"})
+    after = ran([MIB], "--accumulate", "2", variables={"NCCL_ALGO": "Ring"}, unused=True)
+    made = compare(before, after, NAMES)
+    assert made.changed is not None
+    assert [(one.name, one.a, one.b) for one in made.changed] == [
+        ("bucket_cap_mb", "25 (the first bucket 1)", "1"),
+        ("find_unused_parameters", "False", "True"),
+        ("arguments", "none", "--accumulate 2"),
+        ("OMP_NUM_THREADS", "1", "none"),
+        ("NCCL_ALGO", "none", "Ring"),
+    ]
+    assert "Changed: bucket_cap_mb 25 (the first bucket 1) to 1, find_unused_parameters" in lines_of(made)
+
+
+def test_runs_of_the_same_settings_are_told_from_runs_of_which_nothing_is_known() -> None:
+    same = compare(ran([MIB]), ran([MIB]), NAMES)
+    assert same.changed == []
+    assert "Changed: nothing that run.json has (the script itself may be another)" in lines_of(same)
+    unknown = compare(job(), ran([MIB]), NAMES)
+    assert unknown.changed is None
+    assert "Changed" not in lines_of(unknown)
+
+
+def lines_of(made: Comparison) -> str:
+    stream = io.StringIO()
+    terminal.render(made, stream)
+    return stream.getvalue()
+
+
+def test_buckets_that_only_one_side_has_are_one_line() -> None:
+    cut = [
+        Bucket(
+            bucket=place, bytes=MIB, steps=6, start_ms=10.0, duration_ms=5.0, hidden_share=1.0, exposed_ms=0.0
+        )
+        for place in range(20)
+    ]
+    made = compare(job(), replace(job(), buckets=cut), NAMES)
+    text = lines_of(made)
+    assert "only in A: 2 buckets of 20.0 MiB to 25.0 MiB; only in B: 20 buckets of 1.0 MiB" in text
+    assert text.partition("Buckets (ms)")[2].count("MiB") == 3
+    stream = io.StringIO()
+    markdown.render(made, stream)
+    assert "Buckets only in A: 2 buckets of 20.0 MiB to 25.0 MiB; only in B" in stream.getvalue()
 
 
 def test_cost_share_is_the_verdicts_own_definition_step_by_step() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -57,7 +58,13 @@ class TestTheOrder:
             round_order(0, number, 6) for number in range(3)
         ]
         assert len({tuple(round_order(0, number, 6)) for number in range(5)}) == 5
+        assert round_order(0, 2, 6) != round_order(0, 0, 6)
         assert round_order(1, 0, 6) != round_order(0, 0, 6)
+
+    def test_in_each_pair_of_rounds_every_candidate_comes_before_and_after_every_other(self) -> None:
+        for candidates, seed, pair in itertools.product((2, 3, 5), range(4), range(3)):
+            first = round_order(seed, 2 * pair, candidates)
+            assert round_order(seed, 2 * pair + 1, candidates) == first[::-1]
 
     def test_what_is_measured_is_not_run_again_and_what_failed_is_left(self) -> None:
         times = {Slot(0, 0): 10.0, Slot(0, 2): 11.0}

@@ -74,7 +74,7 @@ class Runs:
         halving = f", {planned} by successive halving" if self._plan.halving else ""
         done = f"; {len(self._results)} are there" if self._results else ""
         runs = f"{plural(count, 'candidate')} x {plural(repeat, 'round')} = {count * repeat} runs{halving}"
-        say(f"{runs}, in random order (seed {self._plan.seed}){done}")
+        say(f"{runs}, in random order (seed {self._plan.seed}), every second round reversed{done}")
         left = self._time_left(len(slots) + later)
         if slots:
             say(f"{left} to go" if left else "how long they take is known after the first one")

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from stepscope.audit.result import Audit
 from stepscope.compare.between import difference
-from stepscope.compare.result import TOO_FEW, WORSE, Difference
+from stepscope.compare.result import NOISE, TOO_FEW, Difference
 from stepscope.compare.samples import COST_SHARE, OVERLAP, STEP, samples_of
-from stepscope.compare.wording import untold
+from stepscope.compare.wording import enough, untold
 from stepscope.stats import median
 from stepscope.units import milliseconds, percent
 
@@ -19,6 +19,8 @@ _NOUNS = {
     EXPOSED: "exposed gradient communication",
     OVERLAP: "overlap with backward",
 }
+_OF = "median of steps"
+"""What each figure is here: the overlap of a verdict and the times of its table are of all steps together, and so others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class Held:
     sentence: str
     failed: bool = False
     untold: bool = False
-    """Nothing can be said of it."""
+    """Nothing can be said of it, or it got worse by more than tolerated and may still be noise."""
 
 
 def hold(baseline: Audit, made: Audit, tolerance: float) -> list[Held]:
@@ -56,31 +58,47 @@ def _held(one: Difference, step: float | None, tolerance: float) -> Held:
         return Held(one.figure, f"{noun}: the baseline has it, and this audit does not", failed=True)
     if one.a is None:
         return Held(one.figure, f"{noun}: the baseline does not have it", untold=True)
-    values = f"{noun}: {_value(one, one.a)} became {_value(one, one.b)}"
+    values = f"{noun} ({_OF}): {_value(one, one.a)} became {_value(one, one.b)}"
     if one.says == TOO_FEW:
-        failed = (one.b - one.a) * _scale(one, step) > tolerance
+        failed = (one.b - one.a) * _worse(one, step) > tolerance
         return Held(one.figure, f"{values}; {untold(one)}", failed=failed, untold=not failed)
-    worsening, interval = _worsening(one, step)
-    low, high = interval
-    of_step = " of the baseline's step" if one.figure == EXPOSED else ""
-    points = f"{100 * worsening:+.1f} points{of_step} (95 % interval {100 * low:+.1f} to {100 * high:+.1f})"
-    limit = f"{100 * tolerance:g} points"
-    if one.says != WORSE:
-        return Held(one.figure, f"{values}, {points}: no worse")
+    return _judged(one, f"{values}, {_points(one, step)}", (one.change or 0.0) * _worse(one, step), tolerance)
+
+
+def _judged(one: Difference, values: str, worsening: float, tolerance: float) -> Held:
+    """worsening: in shares of the whole that the tolerance is of, positive where it got worse."""
+    if not worsening:
+        return Held(one.figure, f"{values}: no difference")
+    way = "worse" if worsening > 0 else "better"
+    if one.says == NOISE:
+        return Held(
+            one.figure,
+            f"{values}: {_plain_points(abs(worsening))} {way}, but within noise ({enough(one)} would tell)",
+            untold=worsening > tolerance,
+        )
+    limit = f"the tolerance of {_plain_points(tolerance, 'g')}"
+    if worsening <= 0:
+        return Held(one.figure, f"{values}: better")
     if worsening <= tolerance:
-        return Held(one.figure, f"{values}, {points}: worse, within the tolerance of {limit}")
-    return Held(one.figure, f"{values}, {points}: worse by more than the tolerance of {limit}", failed=True)
+        return Held(one.figure, f"{values}: worse, within {limit}")
+    return Held(one.figure, f"{values}: worse by more than {limit}", failed=True)
 
 
-def _worsening(one: Difference, step: float | None) -> tuple[float, tuple[float, float]]:
-    """In shares of the whole that the tolerance is of, positive where it got worse, with its interval."""
+def _points(one: Difference, step: float | None) -> str:
+    """The change as its value changes, up or down, with its interval."""
     assert one.change is not None and one.change_ci is not None
-    scale = _scale(one, step)
-    ends = sorted(end * scale for end in one.change_ci)
-    return one.change * scale, (ends[0], ends[1])
+    scale = 100 * abs(_worse(one, step))
+    low, high = (scale * end for end in one.change_ci)
+    of_step = " of the baseline's step" if one.figure == EXPOSED else ""
+    return f"{scale * one.change:+.1f} points{of_step} (95 % interval {low:+.1f} to {high:+.1f})"
 
 
-def _scale(one: Difference, step: float | None) -> float:
+def _plain_points(share: float, form: str = ".1f") -> str:
+    number = f"{100 * share:{form}}"
+    return f"{number} point{'' if number in ('1', '1.0') else 's'}"
+
+
+def _worse(one: Difference, step: float | None) -> float:
     """From a figure's own unit to a share of what the tolerance is of, positive where more is worse."""
     if one.figure == EXPOSED:
         assert step

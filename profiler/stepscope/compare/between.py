@@ -30,6 +30,7 @@ from stepscope.compare.samples import (
     bucket_samples,
     samples_of,
 )
+from stepscope.compare.settings import changed_settings
 from stepscope.compare.wording import summary
 from stepscope.stats import FEWEST, difference_interval, enough_steps, median
 
@@ -40,9 +41,10 @@ FIGURES = (
     OVERLAP,
     *(f"grad.{name}" for name in GRADIENT_FIGURES),
 )
-_MORE_IS_BETTER = (OVERLAP, "hidden_share", "grad.hidden_backward_ms")
-_NEITHER = ("comm_ms", "compute_ms", "grad.comm_ms", "grad.hidden_other_ms")
-"""Less of these is no gain by itself: what counts is the step, and what of the communication shows."""
+_MORE_IS_BETTER = (OVERLAP, "hidden_share")
+_NEITHER = ("comm_ms", "compute_ms", "grad.comm_ms", "grad.hidden_backward_ms", "grad.hidden_other_ms")
+"""Less of these is no gain by itself, nor is more hidden time where there is more to hide: what counts is the step, and what of
+the communication shows."""
 
 
 def compare(a: Audit, b: Audit, names: tuple[str, str]) -> Comparison:
@@ -55,6 +57,7 @@ def compare(a: Audit, b: Audit, names: tuple[str, str]) -> Comparison:
         a=sides[0],
         b=sides[1],
         summary=summary(*sides, figures),
+        changed=changed_settings(a, b, sides),
         warnings=not_alike(a, b, *sides),
         figures=figures,
         waterfall=[one for one in _differences(WATERFALL_FIGURES, *samples) if one.a or one.b],

@@ -35,6 +35,14 @@ class Side(_Plain, frozen=True, kw_only=True):
     """What a step's buckets hold together."""
 
 
+class Setting(_Plain, frozen=True, kw_only=True):
+    """A setting of the run that is not the same on both sides, each value as it is written for people."""
+
+    name: str
+    a: str
+    b: str
+
+
 class Difference(_Plain, frozen=True, kw_only=True):
     """One figure on both sides: medians over steps, each step the mean over ranks."""
 
@@ -88,6 +96,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     b: Side
     summary: list[str]
     """What changed, in sentences: verdict, step time, cost of communication."""
+    changed: list[Setting] | None = None
+    """Settings that the two run.json, or the audits, have otherwise; null where a side has no run.json."""
     warnings: list[str]
     """In what the two are not alike, so that a difference may be none of the job's."""
     figures: list[Difference]

@@ -16,7 +16,7 @@ Samples = dict[str, list[float]]
 STEP_FIGURES = ("compute_ms", "comm_ms", "exposed_ms", "cost_ms")
 GRADIENT_FIGURES = ("comm_ms", "hidden_backward_ms", "hidden_other_ms", "exposed_ms", "floor_ms", "excess_ms")
 WATERFALL_FIGURES = tuple(f"waterfall.{name}" for name in Waterfall.__struct_fields__)
-STEP, COST_SHARE, OVERLAP = "step_ms", "cost_share", "overlap_backward"
+STEP, COMPUTE, COST_SHARE, OVERLAP = "step_ms", "compute_ms", "cost_share", "overlap_backward"
 
 
 def samples_of(audit: Audit) -> Samples:

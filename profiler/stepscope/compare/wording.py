@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stepscope.compare.result import NOISE, TOO_FEW, Difference, Side
-from stepscope.compare.samples import COST_SHARE, STEP
+from stepscope.compare.samples import COMPUTE, COST_SHARE, STEP
 from stepscope.stats import FEWEST
 from stepscope.units import milliseconds, percent
 
@@ -17,7 +17,7 @@ def summary(a: Side, b: Side, figures: Sequence[Difference]) -> list[str]:
     known = {one.figure: one for one in figures if one.change is not None}
     return [
         _verdict(a, b),
-        *([_step(known[STEP])] if STEP in known else []),
+        *([_step(known[STEP], known.get(COMPUTE))] if STEP in known else []),
         *([_cost(known[COST_SHARE])] if COST_SHARE in known else []),
     ]
 
@@ -28,17 +28,29 @@ def _verdict(a: Side, b: Side) -> str:
     return f"{a.label} ({a.reason}) became {b.label} ({b.reason})"
 
 
-def _step(one: Difference) -> str:
+def _step(one: Difference, compute: Difference | None) -> str:
     assert one.a and one.b is not None and one.change is not None
     times = f"{milliseconds(one.a)} and {milliseconds(one.b)}"
     if one.says in (NOISE, TOO_FEW):
         return f"a step takes {times}: {untold(one)}"
     low, high = sorted(abs(end / one.a) for end in one.change_ci or (0.0, 0.0))
-    way = "longer" if one.change > 0 else "less"
     return (
-        f"a step takes {percent(abs(one.change / one.a))} {way} (95 % interval {100 * low:.1f} to "
-        f"{percent(high)}): {times}"
+        f"a step takes {percent(abs(one.change / one.a))} {_way(one.change)} (95 % interval {100 * low:.1f} to "
+        f"{percent(high)}): {times}{_of_compute(one.change, compute)}"
     )
+
+
+def _of_compute(change: float, compute: Difference | None) -> str:
+    """How much of a step's change is compute's, so that nobody credits the communication with it."""
+    if compute is None or compute.change is None or compute.says in (NOISE, TOO_FEW):
+        return ""
+    if 0 < compute.change / change <= 1:
+        return f"; {milliseconds(abs(compute.change))} of the {milliseconds(abs(change))} are compute"
+    return f"; compute alone takes {milliseconds(abs(compute.change))} {_way(compute.change)}"
+
+
+def _way(change: float) -> str:
+    return "longer" if change > 0 else "less"
 
 
 def _cost(one: Difference) -> str:
@@ -56,5 +68,10 @@ def untold(one: Difference) -> str:
         return f"too few steps to tell; record {FEWEST} or more on both sides (--steps)"
     if one.steps_needed is None:
         return "no difference"
-    steps = f"over {_MANY:,}" if one.steps_needed > _MANY else f"about {one.steps_needed:,}"
-    return f"the difference is noise; a real one of this size would take {steps} steps a side to show"
+    return f"the difference is noise; a real one of this size would take {enough(one)} to show"
+
+
+def enough(one: Difference) -> str:
+    """About how many steps a side would tell a change of this size."""
+    needed = one.steps_needed or 0
+    return f"{f'over {_MANY:,}' if needed > _MANY else f'about {needed:,}'} steps a side"

@@ -1,4 +1,4 @@
-"""Which runs a sweep makes and in which order: complete rounds of all candidates, shuffled, or fewer by successive halving."""
+"""Which runs a sweep makes and in which order: complete shuffled rounds of all candidates, or fewer by successive halving."""
 
 from __future__ import annotations
 
@@ -80,10 +80,13 @@ def runs_of(planned: Sequence[Stage]) -> int:
 
 
 def round_order(seed: int, number: int, candidates: int) -> list[int]:
-    """The candidates in the order of a round: random, and the same for the same seed."""
+    """The candidates in the order of a round: random, and the same for the same seed.
+
+    Every second round is the one before it backwards, so that what drifts over the sweep falls on no candidate alone.
+    """
     order = list(range(candidates))
-    random.Random(f"{seed}/{number}").shuffle(order)
-    return order
+    random.Random(f"{seed}/{number - number % 2}").shuffle(order)
+    return order[::-1] if number % 2 else order
 
 
 def pending(
