@@ -7,7 +7,7 @@ from typing import TextIO
 
 from rich.text import Text
 
-from stepscope.budget.measured import Calibration, Collective, Fit, Point
+from stepscope.budget.measured import Calibration, Collective, Fit, Point, not_usable
 from stepscope.units import plural
 from stepscope_reports.plain import clean, paragraph, table, write_lines
 
@@ -21,6 +21,9 @@ def render(made: Calibration, stream: TextIO) -> None:
 
 
 def _lines(made: Calibration) -> Iterable[Text]:
+    if made.unusable is not None:
+        yield from (Text(line.plain, "bold") for line in paragraph(not_usable(made.unusable), WIDTH))
+        yield Text()
     hosts = ", ".join(clean(host) for host in made.hosts[:4])
     more = f" and {len(made.hosts) - 4} more" if len(made.hosts) > 4 else ""
     yield from paragraph(
@@ -33,9 +36,6 @@ def _lines(made: Calibration) -> Iterable[Text]:
         fit = next(one.fit for one in made.collectives if one.name == made.source)
         assert fit is not None
         yield Text.assemble((f"{_figures(fit)}", "bold"), (f"  ({made.source})", "dim"))
-        if fit.valid_bytes is None:
-            nowhere = f"The fit holds nowhere within {100 * fit.tolerance:.0f} %: take the table, and predict nothing with it"
-            yield from paragraph(nowhere, WIDTH)
     for one in made.collectives:
         yield Text()
         yield from _collective(one)

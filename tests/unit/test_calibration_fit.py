@@ -112,11 +112,47 @@ def test_another_protocol_for_short_messages_is_told_in_words_and_does_not_touch
     made = samples("all_reduce", 2, 20.0, 10.0)
     short = [index for index, size in enumerate(SIZES) if size < 65_536]
     for index in short:
-        made[index] = made[index]._replace(seconds=[0.4 * time for time in made[index].seconds])
+        made[index] = made[index]._replace(seconds=[0.55 * time for time in made[index].seconds])
     one = calibrate("all_reduce", 2, made, None)
     assert fit_of(one).bandwidth_gb_per_s == pytest.approx(10.0, rel=0.02)
     assert fit_of(one).valid_bytes == (65_536, SIZES[-1])
-    assert one.remarks == ["below 64 KiB the fit does not hold: it says up to 150 % longer than measured"]
+    assert one.remarks == ["below 64 KiB the fit does not hold: it says up to 82 % longer than measured"]
+
+
+NOISY_US = (301, 346, 427, 367, 491, 469, 502, 857, 978, 1024, 2140, 3425, 6109, 18336, 44936, 49637, 61665)
+"""Medians of two gloo ranks on a busy machine, from 1 KiB to 64 MiB."""
+
+
+def test_a_few_large_sizes_on_a_line_do_not_outvote_all_others_on_a_busy_machine() -> None:
+    """The line through the last three alone has an alpha of 19.5 ms and says 39 ms for what took 0.3."""
+    made = [Sample("all_reduce", 1024 << power, 1, [us * 1e-6]) for power, us in enumerate(NOISY_US)]
+    one = calibrate("all_reduce", 2, made, None)
+    assert fit_of(one).alpha_us == pytest.approx(211, abs=1)
+    assert fit_of(one).bandwidth_gb_per_s == pytest.approx(0.685, abs=0.001)
+    assert max(abs(point.residual or 0) for point in one.points) == pytest.approx(0.59, abs=0.01)
+    assert summary([one])["unusable"] == "the fit is off by up to 59 % at sizes that it was made of"
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 7])
+def test_alpha_is_never_longer_than_the_shortest_operation(ranks: int) -> None:
+    random = np.random.default_rng(3)
+    for _ in range(20):
+        factors_of = random.uniform(0.2, 5, len(SIZES))
+        made = [
+            one._replace(seconds=[time * factor for time in one.seconds])
+            for one, factor in zip(samples("all_reduce", ranks, 30.0, 1.0), factors_of, strict=True)
+        ]
+        fit = calibrate("all_reduce", ranks, made, None).fit
+        shortest = min(one.seconds[0] for one in made) * 1e6
+        assert fit is None or fit.alpha_us <= shortest * (1 + 1e-9)
+
+
+def test_a_fit_that_meets_its_times_is_usable_and_a_floor_or_another_protocol_is_no_objection() -> None:
+    plain = samples("all_reduce", 2, 20.0, 10.0)
+    floor = samples("all_reduce", 2, 1.0, 0.12, floor_us=500.0)
+    other = [one._replace(seconds=[0.55 * time for time in one.seconds]) for one in plain[:6]] + plain[6:]
+    for made in (plain, floor, other):
+        assert summary([calibrate("all_reduce", 2, made, None)])["unusable"] is None
 
 
 def test_time_that_does_not_grow_with_size_has_no_bandwidth() -> None:

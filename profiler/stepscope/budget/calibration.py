@@ -3,7 +3,8 @@
 The model is the ring's, for each collective with its own factors, and a floor that no short operation goes below:
 `t = max(floor, hops alpha + volume S/B)`. On a plain network the floor adds nothing. Where latency and transfer overlap, or a
 library sends short messages another way, one alpha can't serve both ends: then alpha and B are those of the large sizes, which
-gradients have, and the floor is measured on the small ones.
+gradients have, and the floor is measured on the small ones. No operation is shorter than one hop, so alpha is at most the
+shortest time of any size.
 
 Errors are relative, so that no size outvotes the others, and sizes that do not fit lose their weight: iteratively reweighted
 least squares with Huber's weights, then Tukey's biweight (Huber and Ronchetti, "Robust Statistics", 2nd edition 2009, ch. 7).
@@ -17,7 +18,7 @@ from typing import NamedTuple, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from stepscope.budget.measured import Collective, Fit, Point
+from stepscope.budget.measured import Collective, Fit, Point, why_unusable
 from stepscope.errors import InputError
 
 Array = NDArray[np.float64]
@@ -92,7 +93,7 @@ def calibrate(collective: str, ranks: int, samples: Sequence[Sample], left_out: 
         model = np.maximum(floor or 0, hops * line.alpha + volume * sizes * line.per_byte)
     fit = None
     if line is not None and model is not None:
-        low, high = intervals(hops, volume * sizes[start:], times[start:])
+        low, high = intervals(hops, volume * sizes[start:], times[start:], float(medians.min()))
         valid = valid_range(model / medians - 1)
         fit = Fit(
             alpha_us=line.alpha * 1e6,
@@ -130,31 +131,36 @@ def _point(sample: Sample, volume: float, model: float | None) -> Point:
     )
 
 
-def fit_line(hops: int, carried: Array, seconds: Array) -> Line | None:
+def fit_line(hops: int, carried: Array, seconds: Array, most: float = np.inf) -> Line | None:
     """alpha and 1/B of `seconds = hops alpha + carried / B`; None where time does not grow with size.
 
-    carried: bytes that pass a rank's link, (sizes,). seconds: (sizes,), above 0.
+    carried: bytes that pass a rank's link, (sizes,). seconds: (sizes,), above 0. most: what alpha can be at most.
     """
-    alpha, per_byte = _fit(hops, carried, seconds[None, :], np.ones((1, len(seconds))))
+    alpha, per_byte = _fit(hops, carried, seconds[None, :], np.ones((1, len(seconds))), most)
     return Line(float(alpha[0]), float(per_byte[0])) if per_byte[0] > 0 else None
 
 
 def regime(hops: int, carried: Array, seconds: Array) -> tuple[int, Line | None]:
-    """The first size of those that one line serves up to the largest, and that line; see CLOSE. None where there is no line."""
-    best: tuple[float, int, Line | None] = (-1.0, 0, None)
-    for start in range(max(1, len(seconds) - LEAST_SIZES + 1)):
-        if len(seconds) < LEAST_SIZES:
-            break
-        line = fit_line(hops, carried[start:], seconds[start:])
+    """The first size of those that one line serves up to the largest, and that line; see CLOSE. None where there is no line.
+
+    Where noise leaves no such sizes, the line and its floor that are off by the least over all sizes: a few large ones that
+    happen to lie on a line must not speak for the others.
+    """
+    best: tuple[float, int, Line | None] = (np.inf, 0, None)
+    shortest = float(seconds.min()) if len(seconds) else 0.0
+    for start in range(len(seconds) - LEAST_SIZES + 1):
+        line = fit_line(hops, carried[start:], seconds[start:], shortest)
         if line is None:
             continue
-        errors = (hops * line.alpha + carried[start:] * line.per_byte) / seconds[start:] - 1
+        said = hops * line.alpha + carried * line.per_byte
+        errors = said[start:] / seconds[start:] - 1
         close = np.abs(errors) <= CLOSE
-        share = float(close.mean())
         # noise makes an operation slower; one that is faster than the line is no noise
-        if share >= MOST and close[-1] and errors.max() <= TOLERANCE:
+        if close.mean() >= MOST and close[-1] and errors.max() <= TOLERANCE:
             return start, line
-        best = max(best, (share, start, line), key=lambda one: one[0])
+        with_floor = np.maximum(said, floor_of(hops, carried, seconds, line) or 0)
+        off = float(np.abs(np.log(with_floor / seconds)).mean())
+        best = min(best, (off, start, line), key=lambda one: one[0])
     return best[1], best[2]
 
 
@@ -165,8 +171,11 @@ def floor_of(hops: int, carried: Array, seconds: Array, line: Line) -> float | N
     return float(np.median(seconds[:short])) if short else None
 
 
-def intervals(hops: int, carried: Array, times: Sequence[Array]) -> tuple[Line, Line]:
-    """Ends of the bootstrap intervals of alpha and 1/B: the sizes are drawn anew, and each one's repetitions. Seeded."""
+def intervals(hops: int, carried: Array, times: Sequence[Array], most: float) -> tuple[Line, Line]:
+    """Ends of the bootstrap intervals of alpha and 1/B: the sizes are drawn anew, and each one's repetitions. Seeded.
+
+    most: as `fit_line` takes it.
+    """
     random = np.random.default_rng(SEED)
     drawn = np.stack(
         [np.median(random.choice(time, size=(RESAMPLES, len(time))), axis=1) for time in times], axis=1
@@ -174,20 +183,20 @@ def intervals(hops: int, carried: Array, times: Sequence[Array]) -> tuple[Line, 
     shares = np.full(len(times), 1 / len(times))
     counts = random.multinomial(len(times), shares, size=RESAMPLES).astype(np.float64)
     enough = np.count_nonzero(counts, axis=1) > 1  # a line through one size is none
-    alpha, per_byte = _fit(hops, carried, drawn[enough], counts[enough])
+    alpha, per_byte = _fit(hops, carried, drawn[enough], counts[enough], most)
     ends = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
     alphas = np.quantile(alpha, ends)
     inverses = np.quantile(per_byte, ends)
     return Line(float(alphas[0]), float(inverses[0])), Line(float(alphas[1]), float(inverses[1]))
 
 
-def _fit(hops: int, carried: Array, seconds: Array, counts: Array) -> tuple[Array, Array]:
+def _fit(hops: int, carried: Array, seconds: Array, counts: Array, most: float) -> tuple[Array, Array]:
     """The robust fit of many draws at once: seconds (draws, sizes) to alpha and 1/B (draws,), neither below 0.
 
-    counts: how often each draw has each size.
+    counts: how often each draw has each size. most: what alpha can be at most.
     """
     latency, transfer = hops / seconds, carried / seconds
-    alpha, per_byte = _weighted(latency, transfer, counts)
+    alpha, per_byte = _weighted(latency, transfer, counts, most)
     for step in range(_ROUNDS):
         errors = np.abs(alpha[:, None] * latency + per_byte[:, None] * transfer - 1)
         scale = np.maximum(1.4826 * np.median(errors, axis=1, keepdims=True), _LEAST_SCALE)
@@ -196,12 +205,12 @@ def _fit(hops: int, carried: Array, seconds: Array, counts: Array) -> tuple[Arra
             weights = np.minimum(1, _HUBER / np.maximum(relative, 1e-12))
         else:
             weights = np.square(np.maximum(1 - np.square(relative / _BIWEIGHT), 0))
-        alpha, per_byte = _weighted(latency, transfer, counts * weights)
+        alpha, per_byte = _weighted(latency, transfer, counts * weights, most)
     return alpha, per_byte
 
 
-def _weighted(latency: Array, transfer: Array, weights: Array) -> tuple[Array, Array]:
-    """Least squares of `alpha latency + transfer / B = 1`, row by row, with neither term below 0."""
+def _weighted(latency: Array, transfer: Array, weights: Array, most: float) -> tuple[Array, Array]:
+    """Least squares of `alpha latency + transfer / B = 1`, row by row, with neither term below 0 and alpha up to `most`."""
     aa = np.sum(weights * latency * latency, axis=1)
     ab = np.sum(weights * latency * transfer, axis=1)
     bb = np.sum(weights * transfer * transfer, axis=1)
@@ -210,8 +219,10 @@ def _weighted(latency: Array, transfer: Array, weights: Array) -> tuple[Array, A
     alpha, per_byte = (a * bb - b * ab) / determinant, (b * aa - a * ab) / determinant
     no_latency, no_transfer = alpha < 0, per_byte < 0
     alpha = np.where(no_latency, 0, np.where(no_transfer, a / np.maximum(aa, 1e-300), alpha))
-    per_byte = np.where(no_latency, b / np.maximum(bb, 1e-300), np.where(no_transfer, 0, per_byte))
-    return alpha, per_byte
+    bounded = np.minimum(alpha, most)
+    held = no_latency | (bounded < alpha)
+    per_byte = np.where(held, np.maximum(b - ab * bounded, 0) / np.maximum(bb, 1e-300), per_byte)
+    return bounded, np.where(no_transfer & ~held, 0, per_byte)
 
 
 def valid_range(residuals: Array) -> tuple[int, int] | None:
@@ -270,6 +281,7 @@ class Summary(TypedDict):
     bandwidth_gb_per_s_interval: tuple[float, float | None] | None
     valid_bytes: tuple[int, int] | None
     source: str | None
+    unusable: str | None
 
 
 def summary(collectives: Sequence[Collective]) -> Summary:
@@ -283,6 +295,7 @@ def summary(collectives: Sequence[Collective]) -> Summary:
             bandwidth_gb_per_s_interval=None,
             valid_bytes=None,
             source=None,
+            unusable=None,
         )
     fit = fitted[0].fit
     return Summary(
@@ -292,4 +305,5 @@ def summary(collectives: Sequence[Collective]) -> Summary:
         bandwidth_gb_per_s_interval=fit.bandwidth_gb_per_s_interval,
         valid_bytes=fit.valid_bytes,
         source=fitted[0].name,
+        unusable=why_unusable(fitted[0]),
     )

@@ -13,6 +13,15 @@ from stepscope.errors import InputError
 
 SCHEMA = "stepscope.fabric/1"
 
+MOST_OFF = 0.5
+"""A fit that is off by more, at any of the sizes that it was made of, is none to predict with."""
+
+WIDEST = 3.0
+"""Nor is one whose interval of B has ends that are further apart than by this factor."""
+
+TOO_LONG = 2.0
+"""Nor is one whose alpha is longer than the shortest operation took, by this factor: a hop is part of every operation."""
+
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
     """One size of one collective, with nccl-tests' columns. Times are of one operation on the slowest rank."""
@@ -99,10 +108,37 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str]
     environment: dict[str, str]
     """Variables that change how the backend communicates."""
+    unusable: str | None = None
+    """Why nothing should be predicted with alpha and B, where that is so; `read_fabric` says it of older files too."""
 
     def collective(self, name: str) -> Collective | None:
         """The one of that name, if it was measured."""
         return next((one for one in self.collectives if one.name == name), None)
+
+
+def why_unusable(one: Collective) -> str | None:
+    """What in its times speaks against predicting with this fit, as half a sentence; None for a fit that will do."""
+    fit = one.fit
+    if fit is None:
+        return None
+    shortest = min((point.time_us for point in one.points), default=fit.alpha_us)
+    if fit.alpha_us > shortest * TOO_LONG:
+        return f"alpha is {fit.alpha_us:.0f} us, and a whole {one.name} took {shortest:.0f} us"
+    fitted = [point for point in one.points if point.bytes >= fit.fitted_from_bytes]
+    worst = max((abs(point.residual or 0.0) for point in fitted), default=0.0)
+    if worst > MOST_OFF:
+        return f"the fit is off by up to {100 * worst:.0f} % at sizes that it was made of"
+    low, high = fit.bandwidth_gb_per_s_interval
+    if high is not None and high > WIDEST * low:
+        return f"the times leave B anywhere from {low:.3g} to {high:.3g} GB/s"
+    if fit.valid_bytes is None:
+        return f"the fit holds nowhere within {100 * fit.tolerance:.0f} %"
+    return None
+
+
+def not_usable(why: str, name: str = "This calibration") -> str:
+    """The warning that goes before everything else that a reader is told."""
+    return f"{name} is not usable: {why}. Repeat it on a quiet machine, or with more repetitions, before you act on it."
 
 
 class _Head(msgspec.Struct):
@@ -135,4 +171,5 @@ def read_fabric(path: str | Path, *, host: str | None = None) -> Calibration:
         raise InputError(
             f"{path} was measured on {', '.join(made.hosts)}, not on {here}; run `stepscope calibrate` here"
         )
-    return made
+    source = made.collective(made.source or "")
+    return made if source is None else msgspec.structs.replace(made, unusable=why_unusable(source))
