@@ -8,7 +8,7 @@ from typing import TextIO
 from rich.text import Text
 
 from stepscope.audit.result import Audit, Finding
-from stepscope.units import milliseconds, percent, plural
+from stepscope.units import milliseconds, plural
 from stepscope_reports import figures, lanes, tables
 from stepscope_reports.markup import escaped, folded, prose, table
 from stepscope_reports.plain import clean, paragraph, shorten
@@ -116,14 +116,13 @@ def _basis(audit: Audit) -> str:
     """What the answer rests on."""
     steps = [step for rank in audit.ranks for step in rank.steps]
     counted = f"{sum(step.valid for step in steps)} of {plural(len(steps), 'step')} counted"
-    limits = audit.verdict.thresholds
     run = run_of(audit)
     return "; ".join(
         [
             machines(audit.ranks),
             counted if steps else "no step found",
             *(sentences(run) if run else []),
-            f"thresholds: cost {percent(limits.cost_share)} and communication {percent(limits.comm_share)} of the step",
+            tables.thresholds(audit.verdict),
             f"stepscope {audit.stepscope}",
         ]
     )

@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from rich.text import Text
 
-from stepscope.audit.result import Audit, Bucket, Finding, Rank, Recommendation, Step, Warning
+from stepscope.audit.result import Audit, Bucket, Finding, Rank, Recommendation, Step, Verdict, Warning
 from stepscope.units import decimals, milliseconds, percent, plural, size
 from stepscope_reports import figures
 from stepscope_reports.plain import clean, common_folder, paragraph, shorten, table
@@ -57,6 +57,21 @@ def files(audit: Audit, width: int) -> list[Text]:
     ]
     columns = ("rank", "steps", "comm ms", "compute ms", "exposed ms", "<file, all of it")
     return [*table(columns, rows, width), *_more(len(ranks) - MANY_FILES, "file")]
+
+
+def thresholds(verdict: Verdict) -> str:
+    """What decides between the labels, and what communication was that is compared: its share is of another whole than cost's."""
+    limits, found = verdict.thresholds, ""
+    if verdict.comm_share is not None:
+        found = f" (here {percent(verdict.comm_share)}, median"
+        if verdict.comm_share_ci is not None:
+            low, high = verdict.comm_share_ci
+            found += f"; 95 % interval {100 * low:.1f} to {percent(high)}"
+        found += ")"
+    return (
+        f"thresholds: cost {percent(limits.cost_share)} of the step; communication {percent(limits.comm_share)} of the step "
+        f"less its cost{found}"
+    )
 
 
 def average(audit: Audit) -> list[Text]:

@@ -107,9 +107,7 @@ def _measured(audit: Audit, width: int) -> list[Text]:
     steps = [step for rank in ranks for step in rank.steps]
     valid = sum(step.valid for step in steps)
     counted = f"{valid:,} of {plural(len(steps), 'step')} counted" if steps else "no step found"
-    limits = audit.verdict.thresholds
-    cost, comm = percent(limits.cost_share), percent(limits.comm_share)
-    thresholds = f"thresholds: cost {cost} and communication {comm} of the step"
+    thresholds = paragraph(tables.thresholds(audit.verdict), width)
     folder = common_folder([rank.source for rank in ranks])
     run = run_of(audit)
     told = [f"{machines(ranks)}; {counted}", *_rests_on(audit), *(sentences(run) if run else [])]
@@ -117,7 +115,7 @@ def _measured(audit: Audit, width: int) -> list[Text]:
         *(line for text in told for line in paragraph(text, width)),
         *([Text(f"from {shorten(folder, width - 5)}")] if folder else []),
         *tables.files(audit, width),
-        *([Text(thresholds, "dim")] if audit.verdict.label != "no communication" else []),
+        *(thresholds if audit.verdict.label != "no communication" else []),
     ]
 
 

@@ -126,7 +126,7 @@ def test_thresholds_change_the_label_and_are_reported(
     assert main(["audit", str(exposed), *limits]) == 0
     text = capsys.readouterr().out
     assert text.startswith("compute-bound (little communication)")
-    assert "  thresholds: cost 40.0 % and communication 50.0 % of the step\n" in text
+    assert "  thresholds: cost 40.0 % of the step; communication 50.0 % of the step less its\n" in text
 
 
 MISTAKES = {

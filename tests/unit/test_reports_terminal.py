@@ -26,7 +26,8 @@ Measured
   rank   steps  comm ms  compute ms  exposed ms  file, all of it
      0  3 of 4      760       1,360         240  rank0.17530000....trace.json.gz
      1  3 of 4      760       1,360         240  rank1.17530000....trace.json.gz
-  thresholds: cost 10.0 % and communication 10.0 % of the step
+  thresholds: cost 10.0 % of the step; communication 10.0 % of the step less its
+  cost (here 55.9 %, median; 95 % interval 55.1 to 57.0 %)
 
 The average counted step (means, so that parts add up)
   step                            400.0 ms
@@ -298,7 +299,7 @@ def test_many_ranks_and_steps_become_a_row_a_rank() -> None:
     rows = section(text, "Steps")
     assert rows[1] == "     0  all 3  400.0  190.0  180.0   66.7 %     60.0   20.0  60.0   15.0 %"
     assert len(rows) == 1 + 20 + 2  # the header, and the steps left out over two lines
-    assert section(text, "Measured")[-2] == "  and 4 files more; audit.json has all"
+    assert section(text, "Measured")[-3] == "  and 4 files more; audit.json has all"
 
 
 def test_files_of_several_folders_are_named_in_full() -> None:

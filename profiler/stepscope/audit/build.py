@@ -63,10 +63,11 @@ def audit(
         doubts=pairing.doubts,
         waits=_how_waits_are_known(case.timelines),
         contention=contention_apart(case),
+        run=run,
     )
     return Audit(
         stepscope=__version__,
-        verdict=_advised(judge(samples, setting, thresholds, counted), findings, advised),
+        verdict=_advised(judge(samples, setting, thresholds, counted), findings, advised, run),
         ranks=[_rank(*part, chosen if index in few else set()) for index, part in enumerate(parts)],
         collectives=rows,
         buckets=bucket_table(parts),
@@ -126,13 +127,20 @@ def _world_size(recordings: Sequence[Recording]) -> int | None:
 
 
 def _advised(
-    verdict: Verdict, findings: Sequence[result.Finding], cap: result.Recommendation | None
+    verdict: Verdict,
+    findings: Sequence[result.Finding],
+    cap: result.Recommendation | None,
+    run: dict[str, Any] | None,
 ) -> Verdict:
-    """The verdict with the costliest cause's fix as what to do next, else with the bucket cap that is predicted to help."""
-    told = verdict.cost_share is not None
-    better = cap is not None and verdict.label != INCONCLUSIVE and not verdict.host_bound
-    fix = first_fix(findings) or (try_cap(cap.bucket_cap_mb) if cap is not None and better else None)
-    return msgspec.structs.replace(verdict, next_step=fix) if told and fix else verdict
+    """The verdict with the costliest cause's fix as what to do next, else with the bucket cap that is predicted to help.
+
+    Where the steps do not tell the label, more of them come first.
+    """
+    if verdict.cost_share is None or verdict.label == INCONCLUSIVE:
+        return verdict
+    better = cap is not None and not verdict.host_bound
+    fix = first_fix(findings) or (try_cap(cap.bucket_cap_mb, run) if cap is not None and better else None)
+    return msgspec.structs.replace(verdict, next_step=fix) if fix else verdict
 
 
 def _communicating(bases: Sequence[Basis], chosen: set[int]) -> list[int]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from stepscope.audit import again
 from stepscope.audit.beside import Apart
 from stepscope.audit.overlap import Overlap
 from stepscope.audit.result import Thresholds, Verdict
@@ -24,6 +26,8 @@ from stepscope.audit.wording import (
     explanation,
     next_step,
     nothing_to_hide,
+    undecided_cost,
+    undecided_share,
 )
 from stepscope.ranks.doubts import Doubt
 from stepscope.stats import bootstrap_interval, group_means, median
@@ -80,7 +84,7 @@ class Setting:
     """What is known of the recordings beside their steps.
 
     gates: the reasons, if any, why they can't carry a verdict. any_comm: whether any collective was seen. doubts: about the
-    files as a set. waits: how it is known who waits for whom, see `result.Verdict`.
+    files as a set. waits: how it is known who waits for whom, see `result.Verdict`. run: run.json, where there is one.
     """
 
     gates: Sequence[str]
@@ -89,6 +93,7 @@ class Setting:
     doubts: Sequence[Doubt] = ()
     waits: str | None = None
     contention: Apart | None = None
+    run: Mapping[str, Any] | None = None
 
 
 def judge(
@@ -102,7 +107,7 @@ def judge(
     gates, any_comm = setting.gates, setting.any_comm
     host_bound = _host_bound(samples, thresholds)
     if gates or (any_comm and not samples):
-        return _inconclusive(gates or ("no valid step was recorded",), host_bound, thresholds)
+        return _inconclusive(gates or ("no valid step was recorded",), host_bound, thresholds, setting.run)
     if not any_comm:
         return _no_communication(setting.world_size, host_bound, thresholds)
     cost, comm = Figure.of(samples, "cost_share"), Figure.of(samples, "comm_share")
@@ -155,6 +160,7 @@ def _facts(
         waits=setting.waits,
         contention=setting.contention,
         doubts=setting.doubts,
+        run=setting.run,
     )
 
 
@@ -170,14 +176,16 @@ def _no_communication(world_size: int | None, host_bound: bool, thresholds: Thre
     )
 
 
-def _inconclusive(gates: Sequence[str], host_bound: bool, thresholds: Thresholds) -> Verdict:
+def _inconclusive(
+    gates: Sequence[str], host_bound: bool, thresholds: Thresholds, run: Mapping[str, Any] | None
+) -> Verdict:
     return Verdict(
         label=INCONCLUSIVE,
         reason="; ".join(gates),
         host_bound=host_bound,
         thresholds=thresholds,
         explanation="The recording can't carry a verdict; figures that could be measured are given all the same.",
-        next_step="record again: stepscope run --nproc-per-node N SCRIPT",
+        next_step=f"record again: {again.record_again(run)}",
     )
 
 
@@ -185,14 +193,11 @@ def _label(samples: Sequence[Sample], cost: Figure, comm: Figure, thresholds: Th
     bound, heavy = cost.above(thresholds.cost_share), comm.above(thresholds.comm_share)
     if bound is None:
         other = COMPUTE_BOUND if heavy is False else COMM_SENSITIVE
-        return INCONCLUSIVE, f"between {COMM_BOUND} and {other}: the interval of the cost holds the threshold"
+        return INCONCLUSIVE, undecided_cost(other, thresholds)
     if bound:
         return COMM_BOUND, _main_reason(samples)
     if heavy is None:
-        return (
-            INCONCLUSIVE,
-            f"between {COMM_SENSITIVE} and {COMPUTE_BOUND}: the interval of its share holds the threshold",
-        )
+        return INCONCLUSIVE, undecided_share(comm.value, comm.interval, thresholds)
     if not heavy:
         return COMPUTE_BOUND, "little communication"
     return COMM_SENSITIVE, _why_no_more(samples, thresholds)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from stepscope.audit import again
 from stepscope.audit.beside import Apart
 from stepscope.audit.result import Finding, Thresholds
 from stepscope.ranks.doubts import Doubt
@@ -16,6 +18,9 @@ INCONCLUSIVE = "inconclusive"
 NO_COMMUNICATION = "no communication"
 
 RECORDED, INFERRED, PARTLY_RECORDED = "recorded", "inferred", "partly recorded"
+
+OF_THE_REST = "of the step less its cost"
+"""What communication is compared with its threshold as a share of."""
 
 HIDDEN_NOW = "hidden now"
 NOT_WAITED_FOR = "exposed, but not what the step waits for"
@@ -45,12 +50,14 @@ class Facts:
     waits: str | None = None
     contention: Apart | None = None
     doubts: Sequence[Doubt] = ()
+    run: Mapping[str, Any] | None = None
+    """run.json, where there is one."""
 
 
 _MEANING = {
     COMM_BOUND: "waiting for communication takes more than {limit:.0f} % of the step",
     COMM_SENSITIVE: "most communication is hidden now, but there is enough of it that whatever breaks the overlap will show",
-    COMPUTE_BOUND: "communication is small beside compute",
+    COMPUTE_BOUND: "communication is small beside compute (up to {share:.0f} % of the step less its cost)",
 }
 _REASONS = {
     BELOW_THRESHOLD: "Most of it is exposed. The step waits for it for less than {limit:.0f} % of its time, but whatever makes "
@@ -89,9 +96,10 @@ _HOST_BOUND = (
 def explanation(facts: Facts) -> str:
     """A few sentences behind the label: meaning, reason, how the cost was found, and what limits the answer."""
     sentences, limit = [], 100 * facts.thresholds.cost_share
+    share = 100 * facts.thresholds.comm_share
     exposed = facts.reason in (NOT_WAITED_FOR, BELOW_THRESHOLD)
     if facts.label in _MEANING and not exposed:
-        sentences.append(f"{facts.label}: {_MEANING[facts.label].format(limit=limit)}.")
+        sentences.append(f"{facts.label}: {_MEANING[facts.label].format(limit=limit, share=share)}.")
     if facts.label == COMM_BOUND or exposed:
         sentences.append(_REASONS[facts.reason].format(limit=limit))
     if facts.headroom is not None and facts.reason != NOT_WAITED_FOR:
@@ -117,6 +125,24 @@ def explanation(facts: Facts) -> str:
     return " ".join(sentences)
 
 
+def undecided_cost(other: str, thresholds: Thresholds) -> str:
+    """The reason where the cost, whose interval stands beside it in every report, may be above its threshold or not."""
+    return f"between {COMM_BOUND} and {other}: the interval of its cost holds the threshold of {100 * thresholds.cost_share:g} %"
+
+
+def undecided_share(value: float, interval: tuple[float, float] | None, thresholds: Thresholds) -> str:
+    """The reason where communication may take more than its threshold or not, with the figure that is compared."""
+    limit = thresholds.comm_share
+    low, high = interval or (value, value)
+    places = next(
+        (n for n in (1, 2) if round(100 * low, n) != round(100 * limit, n) != round(100 * high, n)), 3
+    )
+    return (
+        f"between {COMM_SENSITIVE} and {COMPUTE_BOUND}: communication is {100 * value:.{places}f} % {OF_THE_REST}, and the "
+        f"interval of {100 * low:.{places}f} to {100 * high:.{places}f} % holds the threshold of {100 * limit:g} %"
+    )
+
+
 def confidence(facts: Facts) -> str:
     """high, medium or low, and after a colon why not high."""
     grave = [doubt.message for doubt in facts.doubts if doubt.grave]
@@ -137,7 +163,7 @@ def next_step(facts: Facts) -> str:
     if facts.host_bound:
         return "reduce launch overhead first (larger batch, fused or compiled kernels, CUDA graphs), then record again"
     if facts.label == INCONCLUSIVE:
-        return f"record more steps: stepscope run --steps {max(10, 3 * facts.steps)} SCRIPT"
+        return f"record more steps: {again.record_again(facts.run, max(10, 3 * facts.steps))}"
     if facts.label != COMM_BOUND:
         return "keep audit.json, and audit again after a change of model, ranks or network"
     if facts.reason == "serialised" and facts.sharded:
@@ -158,9 +184,11 @@ def first_fix(findings: Sequence[Finding]) -> str | None:
     return f"{worth[0].cause}: {worth[0].fix}" if worth else None
 
 
-def try_cap(cap_mb: float) -> str:
+def try_cap(cap_mb: float, run: Mapping[str, Any] | None = None) -> str:
     """What to do where a bucket cap is predicted to help and no cause is worth more."""
-    return f"measure the predicted bucket size beside the present one: stepscope sweep --bucket-cap-mb script,{cap_mb:g} SCRIPT"
+    return (
+        f"measure the predicted bucket size beside the present one: {again.sweep(run, f'script,{cap_mb:g}')}"
+    )
 
 
 def nothing_to_hide(world_size: int | None) -> tuple[str, str]:

@@ -53,7 +53,7 @@ def average(audit: Audit) -> list[tuple[int, str, Markup, str]]:
     if mean.comm:
         grad = mean.grad_comm
         rows += [
-            (0, "communication", mean.comm, "comm", mean.wall, "of the step"),
+            (0, "communication", mean.comm, "comm", mean.wall, "of the whole step, mean"),
             (1, "gradients", grad, "grad_comm", mean.comm, "of communication"),
             (
                 2,
