@@ -13,6 +13,7 @@ from stepscope.audit.build import audit
 from stepscope.audit.result import Audit
 from stepscope.cli.main import main
 from stepscope.errors import InputError
+from stepscope.ranks.pairing import pair
 from stepscope.ranks.strangers import strangers
 from stepscope.trace.classify import classify
 from stepscope.trace.reader import read
@@ -174,3 +175,27 @@ def test_a_gradient_that_was_not_recognised_on_one_rank_is_still_the_same_collec
 def test_the_ranks_of_real_jobs_are_no_strangers(shared: Path) -> None:
     files = sorted((shared / "traces/param_dlrm_v100_8ranks").iterdir())
     assert strangers([classify(read(file)) for file in files]) is None
+
+
+def pipeline(folder: Path, stages: Sequence[Sequence[int]]) -> list[Recording]:
+    """Four ranks in two stages, each with a process group of its own beside that of all, recorded as gloo does."""
+    groups = ([0, 1, 2, 3], [0, 1], [2, 3])
+    return recorded(
+        folder,
+        *(trace_of(rank, stages[rank // 2], world=4, groups=groups, named=None) for rank in range(4)),
+    )
+
+
+def test_stages_of_other_sizes_are_paired_each_within_its_group(tmp_path: Path) -> None:
+    found = pair(pipeline(tmp_path, (SMALL, LARGE)))
+    assert not found.mispaired
+    assert [sorted(one.members) for one in found.paired] == [[0, 1], [0, 1], [2, 3], [2, 3]]
+
+
+def test_stages_of_equal_sizes_are_not_paired_and_get_no_label(tmp_path: Path) -> None:
+    recordings = pipeline(tmp_path, (SMALL, SMALL))
+    found = pair(recordings)
+    assert (found.paired, found.mispaired) == ((), ())
+    verdict = audit(recordings).verdict
+    assert verdict.label == "inconclusive"
+    assert "8 collectives do not say which process group they are of" in verdict.reason

@@ -53,6 +53,17 @@ def doubts_after(
     return found if any(doubt.grave for doubt in found) else [*found, *_clocks_apart(recordings, paired)]
 
 
+def groups_unknown(undecided: int) -> list[Doubt]:
+    """Operations that don't say of which process group they are, where several groups would fit."""
+    if not undecided:
+        return []
+    text = (
+        f"{undecided} collectives do not say which process group they are of, and fit several: waiting for another rank can't be "
+        "told from transfer; audit the files of one group by themselves"
+    )
+    return [Doubt("groups-unknown", text, grave=False, void=True)]
+
+
 def _strangers(recordings: Sequence[Recording]) -> list[Doubt]:
     text = strangers(recordings)
     if text is None:
@@ -94,14 +105,14 @@ def _not_one_run(recordings: Sequence[Recording]) -> list[Doubt]:
     backends = sorted({header.backend for header in headers if header.backend is not None})
     if len(worlds) > 1:
         text = f"the files come from runs of different world sizes ({', '.join(map(str, worlds))})"
-        return [Doubt("different-runs", f"{text}: no collective is paired", grave=True)]
+        return [Doubt("different-runs", f"{text}: no collective is paired", grave=True, void=True)]
     if len(backends) > 1:
         text = f"the files come from runs on different backends ({', '.join(backends)})"
-        return [Doubt("different-runs", f"{text}: no collective is paired", grave=True)]
+        return [Doubt("different-runs", f"{text}: no collective is paired", grave=True, void=True)]
     beyond = sorted({h.rank for h in headers if h.rank is not None and worlds and h.rank >= worlds[0]})
     if beyond:
         text = f"rank {', '.join(map(str, beyond))} can't be of a run of {worlds[0]} ranks"
-        return [Doubt("different-runs", f"{text}: no collective is paired", grave=True)]
+        return [Doubt("different-runs", f"{text}: no collective is paired", grave=True, void=True)]
     return []
 
 

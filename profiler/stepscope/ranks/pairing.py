@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
-from stepscope.ranks.doubts import Doubt, doubts_after, doubts_before
+from stepscope.ranks.doubts import Doubt, doubts_after, doubts_before, groups_unknown
 from stepscope.ranks.paired import Paired
+from stepscope.ranks.process_groups import Ranks, divisions, known_groups
 from stepscope.trace.recording import CollectiveOp, Recording
+from stepscope.trace.steps import NO_STEP
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,31 +44,76 @@ def pair(recordings: Sequence[Recording]) -> Pairing:
     doubts = doubts_before(recordings)
     if len(recordings) < 2 or any(doubt.grave for doubt in doubts):
         return Pairing(doubts=tuple(doubts))
-    paired, mispaired = _side_by_side(recordings)
+    paired, mispaired, undecided = _side_by_side(recordings)
     more = doubts_after(recordings, paired, mispaired)
     if any(doubt.grave for doubt in more):
         paired = []
-    return Pairing(tuple(paired), tuple(mispaired), (*doubts, *more))
+    return Pairing(tuple(paired), tuple(mispaired), (*doubts, *groups_unknown(undecided), *more))
 
 
-def _side_by_side(recordings: Sequence[Recording]) -> tuple[list[Paired], list[str]]:
-    """The pairs, and in words what the ranks disagree about."""
+_Class = dict[int, list[CollectiveOp]]
+"""Like operations, by the place of the recording that made them."""
+
+
+def _side_by_side(recordings: Sequence[Recording]) -> tuple[list[Paired], list[str], int]:
+    """The pairs, in words what the ranks disagree about, and how many operations may be of several groups."""
     ranks = [recording.header.rank for recording in recordings]
-    classes: dict[Hashable, dict[int, list[CollectiveOp]]] = defaultdict(lambda: defaultdict(list))
+    classes: dict[Hashable, _Class] = defaultdict(lambda: defaultdict(list))
     for index, recording in enumerate(recordings):
         for op in sorted(recording.collectives, key=lambda op: (op.launch, op.start)):
             classes[_class_of(op)][index].append(op)
+    groups = _groups_by_rank(recordings)
     paired: list[Paired] = []
     mispaired: list[str] = []
+    undecided = 0
     for found in classes.values():
-        counts = {len(ops) for ops in found.values()}
-        if len(counts) == 1 and len(found) >= _expected(found, recordings):
-            paired.extend(
-                Paired(dict(zip(found, ops, strict=True))) for ops in zip(*found.values(), strict=True)
-            )
-        else:
+        ways = _ways(found, recordings, groups)
+        if len(ways) == 1:
+            paired.extend(pairs for members in ways[0] for pairs in _pairs(found, members))
+        elif ways:
+            undecided += sum(map(len, found.values()))
+        elif (
+            next(iter(found.values()))[0].step != NO_STEP
+        ):  # of what is not recorded whole some ranks have less
             mispaired.append(_complaint(found, ranks))
-    return paired, mispaired
+    return paired, mispaired, undecided
+
+
+def _groups_by_rank(recordings: Sequence[Recording]) -> dict[int, set[Ranks]] | None:
+    """The groups of several ranks that each rank is in; None where a file does not describe them."""
+    described = {
+        rank: {group for group in known_groups(recording.header).values() if rank in group and len(group) > 1}
+        for recording in recordings
+        if (rank := recording.header.rank) is not None
+    }
+    return described if all(described.values()) else None
+
+
+def _ways(
+    found: _Class, recordings: Sequence[Recording], groups: dict[int, set[Ranks]] | None
+) -> list[list[list[int]]]:
+    """How like operations may be divided among process groups: the recordings of each; none, one way, or two of more."""
+    op = next(iter(found.values()))[0]
+    if op.group is None and groups is not None:
+        at = {recording.header.rank: index for index, recording in enumerate(recordings)}
+        counts = {
+            rank: len(found[index]) for rank, index in at.items() if rank is not None and index in found
+        }
+        return [
+            [[at[rank] for rank in sorted(members)] for members in way]
+            for way in islice(divisions(counts, groups), 2)
+        ]
+    alike = len({len(ops) for ops in found.values()}) == 1
+    return [[list(found)]] if alike and len(found) >= _expected(found, recordings) else []
+
+
+def _pairs(found: _Class, members: Sequence[int]) -> list[Paired]:
+    if len(members) < 2:
+        return []
+    return [
+        Paired(dict(zip(members, ops, strict=True)))
+        for ops in zip(*(found[index] for index in members), strict=True)
+    ]
 
 
 _UNEVEN = frozenset({"all_to_all", "all_gather", "gather", "scatter"})
@@ -79,7 +127,7 @@ def _class_of(op: CollectiveOp) -> Hashable:
     return (op.step, op.group, op.kind, size)
 
 
-def _expected(found: dict[int, list[CollectiveOp]], recordings: Sequence[Recording]) -> int:
+def _expected(found: _Class, recordings: Sequence[Recording]) -> int:
     """How many of these recordings must have the collective: all, unless its group is smaller than the run."""
     op = next(iter(found.values()))[0]
     world = recordings[0].header.world_size
@@ -88,7 +136,7 @@ def _expected(found: dict[int, list[CollectiveOp]], recordings: Sequence[Recordi
     return len(recordings)
 
 
-def _complaint(found: dict[int, list[CollectiveOp]], ranks: Sequence[int | None]) -> str:
+def _complaint(found: _Class, ranks: Sequence[int | None]) -> str:
     op = next(iter(found.values()))[0]
     counts = ", ".join(f"{len(found.get(index, []))} on rank {rank}" for index, rank in enumerate(ranks))
     return f"{op.kind} of {op.elements or 'unknown'} elements in step {op.step}: {counts}"

@@ -8,15 +8,14 @@ known, and what differs is told only where nothing at all is alike.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from stepscope.errors import InputError
-from stepscope.trace.columns import Header
+from stepscope.ranks.process_groups import Ranks, known_groups
 from stepscope.trace.recording import CollectiveOp, Recording
 from stepscope.trace.steps import BY_PROFILER, NO_STEP
 
-Ranks = frozenset[int]
 _Operation = tuple[str, int]
 """Kind and number of elements."""
 
@@ -74,24 +73,12 @@ def _by_group(recordings: Sequence[Recording]) -> dict[Ranks, dict[int, _Made]]:
 
 def _placed(recording: Recording) -> Iterator[tuple[CollectiveOp, Ranks]]:
     """The operations of whole steps whose size and ranks are known, this one among them."""
-    groups = _groups(recording.header)
+    groups = known_groups(recording.header)
     only = next(iter(groups.values())) if len(set(groups.values())) == 1 else None
     for op in recording.collectives:
         ranks = only if op.group is None else groups.get(op.group)
         if ranks and recording.header.rank in ranks and op.elements is not None and op.step != NO_STEP:
             yield op, ranks
-
-
-def _groups(header: Header) -> dict[str, Ranks]:
-    """The ranks of each process group that a file describes; empty of one whose ranks it does not tell."""
-    return {str(row.get("pg_name")): _ranks(row, header.world_size) for row in header.groups}
-
-
-def _ranks(row: Mapping[str, object], world: int | None) -> Ranks:
-    ranks, size = row.get("ranks"), row.get("pg_size")
-    if isinstance(ranks, list) and len(ranks) == size and all(isinstance(rank, int) for rank in ranks):
-        return frozenset(ranks)
-    return frozenset(range(world)) if world is not None and size == world else frozenset()
 
 
 def _numbered(recording: Recording) -> set[int]:
