@@ -115,11 +115,41 @@ def _title(made: Predicted) -> str:
 
 
 def _table(made: Predicted) -> list[Text]:
-    rows = [("now", made.present), *((f"{one.bucket_cap_mb:g}", one) for one in made.caps)]
+    rows = [("now", made.present), *((_caps(made, alike), alike[0]) for alike in _alike(made.caps))]
     rows.append(("best schedule", made.best_schedule))
     places = decimals([one.step_ms for _, one in rows])
     columns = ("<cap MiB", "buckets", "largest", "step", "gain", "of step", "exposed", "floor")
-    return table(columns, [_row(name, one, made.present.step_ms, places) for name, one in rows])
+    lines = table(columns, [_row(name, one, made.present.step_ms, places) for name, one in rows])
+    return [*lines, *_sentences(_footnote(made), WIDTH - len(_INDENT))]
+
+
+def _alike(caps: Sequence[Prediction]) -> list[list[Prediction]]:
+    """The caps by the buckets that they give: those that give the same are one row."""
+    found: dict[tuple[int, ...], list[Prediction]] = {}
+    for one in caps:
+        found.setdefault(tuple(one.bucket_bytes), []).append(one)
+    return list(found.values())
+
+
+def _caps(made: Predicted, alike: Sequence[Prediction]) -> str:
+    """The caps of a row, `0.5, 1, 2`; of more than three the first and the last one."""
+    names = [f"{one.bucket_cap_mb:g}{'*' if _is_recorded(made, one) else ''}" for one in alike]
+    return ", ".join(names) if len(names) <= 3 else f"{names[0]} to {names[-1]}"
+
+
+def _is_recorded(made: Predicted, one: Prediction) -> bool:
+    """Whether it looks like the recorded setting and is not, for the first bucket had a cap of its own."""
+    was = made.recorded
+    return was.first_bucket_cap_mb is not None and one.bucket_cap_mb == was.bucket_cap_mb
+
+
+def _footnote(made: Predicted) -> Iterable[str]:
+    if any(_is_recorded(made, one) for one in made.caps):
+        was = made.recorded
+        yield (
+            f"* bucket_cap_mb={was.bucket_cap_mb:g} written in the script: it holds for all buckets. Now is DDP's default, "
+            f"{was.first_bucket_cap_mb:g} MiB for the first bucket and {was.bucket_cap_mb:g} for the others"
+        )
 
 
 def _row(name: str, one: Prediction, present: float, places: int) -> list[str]:

@@ -43,6 +43,25 @@ def test_the_table_has_every_cap_now_and_the_best_schedule(
     assert "best schedule" in out
 
 
+@pytest.mark.parametrize(("caps", "rows"), [("script,2", ["now", "2"]), ("script", ["now"])])
+def test_the_scripts_own_cap_is_the_row_now_as_in_a_sweep(
+    caps: str, rows: list[str], run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["predict", str(run), "--bucket-cap-mb", caps]) == 0
+    table = capsys.readouterr().out.partition("cap MiB")[2].partition("best schedule")[0]
+    assert [line.split()[0] for line in table.splitlines()[1:-1]] == rows
+
+
+def test_an_answer_says_in_what_its_bandwidth_is_not_an_audits(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = "the ring model of an audit takes all transfers as long as they were"
+    assert main(["predict", str(run), "--bucket-cap-mb", "2"]) == 0
+    assert told in " ".join(capsys.readouterr().out.split())
+    assert main(["predict", str(run), "--bucket-cap-mb", "2", "--bw", "1", "--latency", "1"]) == 0
+    assert told not in " ".join(capsys.readouterr().out.split())
+
+
 def test_json_on_standard_output_is_all_there_is(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", str(run), "--bucket-cap-mb", "2", "--json", "-", "--world-size", "4"]) == 0
     made = json.loads(capsys.readouterr().out)

@@ -18,8 +18,8 @@ from torch.profiler import ProfilerActivity, profile
 import stepscope
 from stepscope.capture.helper import Figures
 from stepscope.capture.monitor import Monitor
-from stepscope.capture.monitor_cost import Kind, MonitorCost
-from stepscope.capture.monitor_log import Entry, MonitorLog, line_of, scalars_of
+from stepscope.capture.monitor_cost import Cost, Kind, MonitorCost
+from stepscope.capture.monitor_log import Entry, MonitorLog, cost_of, line_of, scalars_of
 from stepscope.errors import InputError
 
 FIGURES = Figures(
@@ -84,7 +84,9 @@ class TestWhatItTells:
             def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
                 noted.append((tag, scalar_value, global_step))
 
-        MonitorLog(tmp_path, Noting()).tell(Entry(step=400, figures=FIGURES, ranks=8, cost_share=0.006))
+        MonitorLog(tmp_path, Noting()).tell(
+            Entry(step=400, figures=FIGURES, ranks=8, monitor_cost_share=0.006)
+        )
         assert noted == [
             ("stepscope/overlap", 0.829, 400),
             ("stepscope/overlap_wire", 0.851, 400),
@@ -94,6 +96,15 @@ class TestWhatItTells:
             ("stepscope/cost_share", 0.03, 400),
             ("stepscope/monitor_cost_share", 0.006, 400),
         ]
+
+    def test_names_the_monitors_cost_apart_from_communications_and_keeps_its_first_name(self) -> None:
+        cost = cost_of(Cost(cost_ms=120.0, quiet_step_ms=140.0, share=0.006))
+        line = msgspec.to_builtins(Entry(step=400, figures=FIGURES, ranks=8, **cost))
+        assert (line["monitor_cost_share"], line["cost_share"], line["figures"]["cost_share"]) == (
+            0.006,
+            0.006,
+            0.03,
+        )
 
     def test_goes_to_the_active_run_of_weights_and_biases_without_a_commit(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -51,8 +51,8 @@ def choose(candidates: Sequence[Candidate], step: float, present: Sequence[int] 
         return Choice(None, "one recorded step does not tell a gain from noise; record more of them")
     if interval[0] <= 0:
         return Choice(None, f"in some of the recorded steps {chosen.cap_mb:g} MiB would have gained nothing")
-    caps = tuple(one.cap_mb for one in tied)
-    return Choice(chosen.cap_mb, _why(caps), caps)
+    twins = [[one.cap_mb for one in candidates if list(one.bytes) == list(kept.bytes)] for kept in tied]
+    return Choice(chosen.cap_mb, _why(twins), tuple(one.cap_mb for one in tied))
 
 
 def alike(candidates: Sequence[Candidate], step: float, present: Sequence[int] = ()) -> list[Candidate]:
@@ -83,9 +83,18 @@ def _told_apart(best: Candidate, other: Candidate, step: float) -> bool:
     return median(more) >= MINIMUM_SHARE * step and (interval is None or interval[0] > 0)
 
 
-def _why(caps: Sequence[float]) -> str:
-    if len(caps) == 1:
-        return "no other cap comes within 1 % of that step"
-    listed = f"{', '.join(f'{cap:g}' for cap in caps[:-1])} and {caps[-1]:g} MiB"
-    which = "larger" if len(caps) == 2 else "middle"
-    return f"{listed} can't be told apart, and this is the {which} of them"
+def _why(twins: Sequence[Sequence[float]]) -> str:
+    """twins: of each cap that can't be told from the best, all caps that give its buckets."""
+    if len(twins) == 1:
+        alone = "no other cap comes within 1 % of that step"
+        return alone if len(twins[0]) == 1 else f"{_either(twins[0])} MiB give the same buckets, and {alone}"
+    names = [_either(caps) + (" (the same buckets)" if len(caps) > 1 else "") for caps in twins]
+    listed = f"{', '.join(names[:-1])} and {names[-1]}"
+    which = "larger" if len(names) == 2 else "middle"
+    return f"{listed} MiB can't be told apart, and this is the {which} of them"
+
+
+def _either(caps: Sequence[float]) -> str:
+    """`5`, or `0.5, 1 or 2`."""
+    *others, last = sorted(caps)
+    return f"{', '.join(f'{cap:g}' for cap in others)}{' or ' if others else ''}{last:g}"

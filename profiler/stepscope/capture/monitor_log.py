@@ -44,7 +44,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The size of rank 0's own trace."""
     cost_ms: float | None = None
     """What monitoring cost since the last recorded step, and below that as a share of the time."""
+    monitor_cost_share: float | None = None
     cost_share: float | None = None
+    """The same, by its first name; `figures.cost_share` is another: what communication costs of the step."""
     quiet_step_ms: float | None = None
 
 
@@ -124,7 +126,7 @@ def scalars_of(entry: Entry) -> dict[str, float]:
         "comm_ms": figures.comm_ms,
         "exposed_ms": figures.exposed_ms,
         "cost_share": figures.cost_share,
-        "monitor_cost_share": entry.cost_share,
+        "monitor_cost_share": entry.monitor_cost_share,
     }
     return {f"stepscope/{name}": value for name, value in found.items() if value is not None}
 
@@ -157,4 +159,9 @@ def cost_of(cost: Cost | None) -> dict[str, float]:
     """A cost as an entry's fields."""
     if cost is None:
         return {}
-    return {"cost_ms": cost.cost_ms, "cost_share": cost.share, "quiet_step_ms": cost.quiet_step_ms}
+    return {
+        "cost_ms": cost.cost_ms,
+        "monitor_cost_share": cost.share,
+        "cost_share": cost.share,
+        "quiet_step_ms": cost.quiet_step_ms,
+    }

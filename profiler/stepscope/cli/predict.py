@@ -19,7 +19,7 @@ import argparse
 import sys
 
 from stepscope.cli.arguments import add_output_options
-from stepscope.cli.cost import count, number, sizes, stage
+from stepscope.cli.cost import count, number, stage
 from stepscope.cli.output import STANDARD_OUTPUT, announce, refuse_existing, write_file
 from stepscope.cli.plain_reports import find_report, write_json
 from stepscope.cli.progress import progress_bar
@@ -27,6 +27,8 @@ from stepscope.names import as_text
 from stepscope.predict.result import Predicted
 
 GROUP = "stepscope.predict_reports"
+AS_RECORDED = "script"
+"""The cap that `stepscope sweep` calls so: the script's own."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -36,9 +38,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--bucket-cap-mb",
-        type=sizes,
+        type=_caps,
         metavar="MIB,...",
-        help="caps to predict (default 0.5,1,2,5,10,25,50,100)",
+        help=f"caps to predict (default 0.5,1,2,5,10,25,50,100); `{AS_RECORDED}`, as in sweep, is the recorded one, which is "
+        "always there as `now`",
     )
     parser.add_argument("--world-size", type=count, metavar="N", help="another number of ranks")
     parser.add_argument(
@@ -75,6 +78,12 @@ def execute(args: argparse.Namespace) -> int:
     return 0
 
 
+def _caps(text: str) -> tuple[float, ...]:
+    """Sizes in MiB; the recorded cap needs none."""
+    parts = [part.strip() for part in text.split(",")]
+    return tuple(number(part) for part in parts if part != AS_RECORDED)
+
+
 def _predict(args: argparse.Namespace) -> Predicted:
     from stepscope.audit.cap_rule import CAPS_MIB
     from stepscope.predict.case import read_case
@@ -82,7 +91,7 @@ def _predict(args: argparse.Namespace) -> Predicted:
     from stepscope.predict.whatif import Question, predict
 
     question = Question(
-        caps_mb=args.bucket_cap_mb or CAPS_MIB,
+        caps_mb=CAPS_MIB if args.bucket_cap_mb is None else args.bucket_cap_mb,
         world_size=args.world_size,
         link=Wanted(args.bw, args.latency, args.fabric),
         accumulate=args.accumulate,

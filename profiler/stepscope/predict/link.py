@@ -14,6 +14,12 @@ from stepscope.predict import result
 
 _MIB = 1 << 20
 
+_LEVEL = (
+    "of the gradients' transfers what each would take with the link to itself; the ring model of an audit takes all transfers as "
+    "long as they were, so its rate is lower where they shared the link"
+)
+_NO_LATENCY = "the transfers do not tell latency from bandwidth: no latency is assumed"
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -51,13 +57,12 @@ def timing_of(case: Case, recorded: int, ranks: int, wanted: Wanted) -> Timed:
     if own is None:
         raise InputError("no gradient transfer's time and size are in the recording; give --bw and --latency")
     latency, per_byte = _among(own, recorded, ranks)
-    remarks = (
-        [] if own.latency else ["the transfers do not tell latency from bandwidth: no latency is assumed"]
-    )
+    remarks = [_LEVEL] if own.latency else [_LEVEL, _NO_LATENCY]
     if wanted.latency_us is not None:
-        latency, remarks = hops(ranks) * wanted.latency_us * 1e3, []
+        latency, remarks = hops(ranks) * wanted.latency_us * 1e3, [_LEVEL]
     if wanted.gb_per_s is not None:
         per_byte = ring_volume(ranks) / wanted.gb_per_s
+        remarks = [remark for remark in remarks if remark != _LEVEL]
     given = [
         name
         for name, value in (("--bw", wanted.gb_per_s), ("--latency", wanted.latency_us))

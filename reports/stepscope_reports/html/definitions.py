@@ -53,7 +53,9 @@ DEFINITIONS = {
     ),
     "ring model": (
         "2(n-1) hops for an all-reduce, n-1 for the others, each of a latency, and the bytes at the "
-        "link's rate; fitted to the quickest quarter of this recording's own transfers of each size."
+        "link's rate; fitted to the quickest quarter of this recording's own transfers of each size, as long "
+        "as they were, whether or not they shared the link. `stepscope predict` takes the gradients' alone, "
+        "each as with the link to itself, and so may have a higher rate."
     ),
     "counted step": (
         "Recorded whole and past the warm-up, in which DDP rebuilds its buckets. Others are listed with "
