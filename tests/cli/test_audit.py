@@ -188,6 +188,29 @@ def test_a_run_directory_gets_its_audit_once(exposed: Path, capsys: pytest.Captu
     assert json.loads(kept.read_text("utf-8"))["verdict"]["thresholds"]["comm_share"] == 0.5
 
 
+def test_of_a_run_directory_what_its_run_file_names_is_audited(
+    exposed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_trace(exposed / "rank2.json", rank=2)  # of an earlier run with more ranks
+    ranks = [{"rank": rank, "trace": f"rank{rank}.json.gz"} for rank in (0, 1)]  # unzipped since
+    (exposed / "run.json").write_text(json.dumps({"ranks": ranks}))
+    assert main(["audit", str(exposed), "--json", "-"]) == 0
+    found = msgspec.json.decode(capsys.readouterr().out, type=Audit)
+    assert [rank.rank for rank in found.ranks] == [0, 1]
+    (stray,) = (warning for warning in found.warnings if warning.code == "not-of-the-run")
+    assert stray.source == str(exposed / "rank2.json")
+
+
+def test_renamed_traces_of_a_run_directory_are_still_the_runs(
+    exposed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (exposed / "run.json").write_text(
+        json.dumps({"ranks": [{"rank": 0, "trace": "rank0.1.pt.trace.json.gz"}]})
+    )
+    assert main(["audit", str(exposed), "--json", "-"]) == 0
+    assert len(msgspec.json.decode(capsys.readouterr().out, type=Audit).ranks) == 2
+
+
 def test_a_broken_run_file_is_named(exposed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (exposed / "run.json").write_text('{"schema": ')
     assert main(["audit", str(exposed)]) == 2

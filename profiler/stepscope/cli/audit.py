@@ -121,12 +121,16 @@ def _audit_files(
 ) -> Audit:
     from stepscope.audit.build import audit
     from stepscope.executors.ranks import read_ranks
+    from stepscope.trace.discover import of_the_run
 
-    read = read_ranks(found.traces, engine, progress)
+    traces, strays = of_the_run(found.traces, run)
+    read = read_ranks(traces, engine, progress)
     left_out = [
         Warning(code="unreadable-file", message=f"left out: {error}", source=str(file))
         for file, error in (*found.left_out, *read.unreadable)
     ]
+    not_ours = f"left out: {RUN_FILE} does not name it; to audit it, name the file"
+    left_out += [Warning(code="not-of-the-run", message=not_ours, source=str(stray)) for stray in strays]
     return audit(read.recordings, thresholds, run, left_out)
 
 

@@ -17,7 +17,7 @@ from stepscope.ranks.pairing import pair
 from stepscope.ranks.representatives import among, representatives
 from stepscope.replay.graph import build
 from stepscope.replay.timeline import Timeline
-from stepscope.trace.discover import find_traces
+from stepscope.trace.discover import find_traces, of_the_run
 from stepscope.trace.files import holds, located, reading_errors, reason
 from stepscope.trace.recording import Recording
 
@@ -37,7 +37,8 @@ def read_case(path: str | Path, progress: Callable[[int, int, str], None] | None
         raise InputError(
             f"cannot read {run}: {reason(error)}; remove it to predict from the traces alone"
         ) from error
-    read = read_ranks(find_traces([str(path)]), progress=progress)
+    traces, _ = of_the_run(find_traces([str(path)]), about)
+    read = read_ranks(traces, progress=progress)
     for _, missing in read.unreadable:
         raise missing
     return case_of(read.recordings, about)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from glob import has_magic, iglob
 from pathlib import Path
@@ -76,6 +76,20 @@ def find_local_traces(paths: Sequence[str]) -> list[Path]:
     for trace in found:
         refuse_packed(trace)
     return [trace for trace in found if isinstance(trace, Path)]
+
+
+def of_the_run(
+    traces: Sequence[TraceFile], run: Mapping[str, object] | None
+) -> tuple[list[TraceFile], list[TraceFile]]:
+    """The traces that a run.json names, and the others: an earlier recording's, or those of a process that was no rank.
+
+    All are the run's where it names none that is here, as after they were renamed.
+    """
+    ranks = (run or {}).get("ranks")
+    described = [rank for rank in ranks if isinstance(rank, dict)] if isinstance(ranks, list) else []
+    named = {str(rank.get("trace")).removesuffix(".gz") for rank in described}
+    ours = [trace for trace in traces if trace.name.removesuffix(".gz") in named]
+    return (ours, [trace for trace in traces if trace not in ours]) if ours else (list(traces), [])
 
 
 def _found_at(given: str) -> Found:
