@@ -26,6 +26,7 @@ from stepscope.audit.causes import (
     warm_up_step,
 )
 from stepscope.audit.causes.finding import Description, priced
+from stepscope.audit.recommend import recommend
 from stepscope.audit.result import Finding
 from stepscope.stats import bootstrap_interval
 
@@ -65,10 +66,18 @@ def test_one_bucket_costs_what_a_smaller_bucket_cap_would_save(tmp_path: Path) -
     assert found.ranks == [0, 1]
     assert found.fix.startswith("DistributedDataParallel(..., bucket_cap_mb=1)")
     assert found.evidence == [
-        "all 12.0 MiB of gradients go in 1 of 12 MiB",
-        "the first is sent 24.2 ms into a backward of 24.2 ms: 0.0 ms are left to hide it behind",
+        "all 12.0 MiB of gradients go in 1 bucket of 12 MiB",
+        "in step 5 of rank 0 the first is sent 24.2 ms into a backward of 24.2 ms: 0.0 ms are left to hide it behind",
         "the whole model fits into one bucket of DDP's default size, 25 MiB",
     ]
+
+
+def test_one_change_has_one_price_in_the_finding_and_in_the_recommendation(tmp_path: Path) -> None:
+    steps = case(tmp_path, one_bucket, steps=3)
+    found, advised = one(bucket_too_large.detect(steps)), recommend(steps)
+    assert advised is not None
+    assert f"bucket_cap_mb={advised.bucket_cap_mb:g})" in found.fix
+    assert (found.cost_ms, found.cost_ms_ci) == (advised.gain_ms, advised.gain_ms_ci)
 
 
 def test_a_price_has_the_interval_of_the_verdicts_cost(tmp_path: Path) -> None:
@@ -225,7 +234,9 @@ def test_a_loop_after_backward_costs_what_buckets_within_it_save(tmp_path: Path)
     """All 12 ms of transfer follow backward, 1 of them would with buckets of a MiB."""
     found = one(reduced_outside_backward.detect(case(tmp_path, by_hand)))
     assert found.cost_ms == pytest.approx(11.0, abs=0.2)
-    assert found.evidence[0].startswith("12.0 MiB of gradients are reduced after backward: 12 of 1, 1, 1")
+    assert found.evidence[0].startswith(
+        "12.0 MiB of gradients are reduced after backward: 12 collectives of 1, 1, 1"
+    )
     assert bucket_too_large.detect(case(tmp_path, by_hand)) == []
     assert late_parameter.detect(case(tmp_path, by_hand)) == []
 

@@ -19,13 +19,26 @@ from stepscope.stats import bootstrap_interval, median
 from stepscope.units import NS_PER_MS, ns_to_ms
 
 
+@dataclass(frozen=True, slots=True)
+class _Advice:
+    """The recommendation, and by step what it gains, in ns."""
+
+    told: result.Recommendation
+    gains: Mapping[int, float]
+
+
 def recommend(case: Case) -> result.Recommendation | None:
     """As `predict` has it. None where no cap gains anything, one step does not tell, or DDP did not reduce the gradients."""
-    found: result.Recommendation | None = case.shared("recommendation", lambda: _recommend(case))
+    advice = _advice(case)
+    return advice.told if advice is not None else None
+
+
+def _advice(case: Case) -> _Advice | None:
+    found: _Advice | None = case.shared("recommendation", lambda: _recommend(case))
     return found
 
 
-def _recommend(case: Case) -> result.Recommendation | None:
+def _recommend(case: Case) -> _Advice | None:
     step_ms, link = case.step_ms, link_of(case)
     if step_ms is None or link is None or not _much_is_exposed(case, step_ms):
         return None
@@ -42,7 +55,7 @@ def _recommend(case: Case) -> result.Recommendation | None:
     each = list(gains[choice.cap_mb].values())
     gain, interval = median(each), bootstrap_interval(each)
     assert interval is not None  # else there is no choice
-    return result.Recommendation(
+    told = result.Recommendation(
         bucket_cap_mb=choice.cap_mb,
         buckets=len(outcomes[choice.cap_mb].bytes),
         alike_mb=list(choice.alike_mb),
@@ -51,6 +64,7 @@ def _recommend(case: Case) -> result.Recommendation | None:
         gain_ms_ci=(ns_to_ms(interval[0]), ns_to_ms(interval[1])),
         **_parts(case, speed, link, choice.cap_mb, gains[choice.cap_mb]),
     )
+    return _Advice(told, gains[choice.cap_mb])
 
 
 def _tried(
@@ -134,14 +148,18 @@ def remedy(
 ) -> Remedy | None:
     """For the rounds that `wanted` picks: the cap that the audit recommends, else their best; None where none is better.
 
-    calls: by step, what host threads spend on the recorded collectives, and on so many fewer buckets do not.
+    calls: by step, what host threads spend on the recorded collectives, and on so many fewer buckets do not. Without them
+    the recommendation has the price already, if its steps are those of the rounds: one change, one figure.
     """
     chosen = rebucket.choose(case, wanted)
     link = link_of(case) if chosen else None
     if link is None:
         return None
-    advised = recommend(case)
-    cap = advised.bucket_cap_mb if advised is not None else best_cap(case, chosen, link)
+    example, advice = next(iter(chosen.values()))[0], _advice(case)
+    if advice is not None and calls is None and advice.gains.keys() == chosen.keys():
+        gains = {number: ns_to_ms(gain) for number, gain in advice.gains.items()}
+        return Remedy(example, advice.told.bucket_cap_mb, Price(advice.told.gain_ms, gains))
+    cap = advice.told.bucket_cap_mb if advice is not None else best_cap(case, chosen, link)
     if cap is None:
         return None
     spent = calls or {}
@@ -150,4 +168,4 @@ def remedy(
             case, graph, chosen.get(graph.step, []), link, [cap * MIB], spent.get(graph.step, ())
         )
     )
-    return Remedy(next(iter(chosen.values()))[0], cap, price)
+    return Remedy(example, cap, price)

@@ -26,7 +26,13 @@ def detect(case: Case) -> list[Finding]:
     found = remedy(case, _with_few_buckets)
     if found is None or found.cap_mb * MIB >= max(op.bytes or 0 for op in found.example.ops):
         return []  # what would help is no smaller one
-    return priced(case, found.price, _describe(found.example, found.cap_mb))
+    return priced(case, found.price, _describe(case, found.example, found.cap_mb))
+
+
+def _where(case: Case, example: Round) -> str:
+    """The step and rank that the example is of: the table of buckets has medians over all of them."""
+    rank = case.recordings[example.index].header.rank
+    return f"in step {example.ops[0].step}{'' if rank is None else f' of rank {rank}'} "
 
 
 def _with_few_buckets(one: RankStep) -> Round | None:
@@ -38,12 +44,12 @@ def _with_few_buckets(one: RankStep) -> Round | None:
     return last if last.first_sent - last.start >= _LATE * length else None
 
 
-def _describe(example: Round, cap_mb: float) -> Description:
+def _describe(case: Case, example: Round, cap_mb: float) -> Description:
     passed = example.first_sent - example.start
     length = example.end - example.start
     evidence = [
         f"all {mebibytes(example.bytes)} of gradients go in {sizes_in_words(example.ops)}",
-        f"the first is sent {milliseconds(passed)} into a backward of {milliseconds(length)}: "
+        f"{_where(case, example)}the first is sent {milliseconds(passed)} into a backward of {milliseconds(length)}: "
         f"{milliseconds(max(0, length - passed))} are left to hide it behind",
     ]
     if example.bytes < DEFAULT_BYTES:

@@ -42,7 +42,7 @@ def _describe(example: Round, cap_mb: float) -> Description:
         cause="reduced-outside-backward",
         confidence="high: the reductions were launched after backward, by no hook of its",
         evidence=[
-            f"{mebibytes(example.bytes)} of gradients are reduced after backward: {sizes_in_words(example.ops)}",
+            f"{mebibytes(example.bytes)} of gradients are reduced after backward: {sizes_in_words(example.ops, 'collective')}",
             f"the first is launched {milliseconds(first.launch - example.end)} after backward's last compute, the last ends "
             f"{milliseconds(last.end - example.end)} after it; {milliseconds(example.end - example.start)} of backward "
             "passed with nothing on the wire",

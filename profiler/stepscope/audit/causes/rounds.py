@@ -13,6 +13,7 @@ from stepscope.replay.joined import Key
 from stepscope.trace import gloo, host
 from stepscope.trace.recording import NO_TIME, CollectiveOp, Phase
 from stepscope.trace.steps import Window
+from stepscope.units import plural
 
 _ACCUMULATE_GRAD = "torch::autograd::AccumulateGrad"
 _FLOAT32 = 4
@@ -182,10 +183,10 @@ def _over(one: RankStep, launched: int) -> int:
     return int(work.end[before].max()) if before.any() else launched
 
 
-def sizes_in_words(ops: Sequence[CollectiveOp]) -> str:
-    """How many collectives of what sizes."""
+def sizes_in_words(ops: Sequence[CollectiveOp], noun: str = "bucket") -> str:
+    """How many collectives of what sizes: `1 bucket of 40 MiB`."""
     sizes = [op.bytes / 2**20 for op in ops if op.bytes is not None]
     if not sizes:
         return f"{len(ops)} collectives of unknown size"
     some = ", ".join(f"{size:.2g}" for size in sizes[:6]) + (", ..." if len(sizes) > 6 else "")
-    return f"{len(ops)} of {some} MiB"
+    return f"{plural(len(ops), noun)} of {some} MiB"
