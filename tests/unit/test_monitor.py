@@ -99,7 +99,8 @@ class TestWhatItTells:
 
     def test_names_the_monitors_cost_apart_from_communications_and_keeps_its_first_name(self) -> None:
         cost = cost_of(Cost(cost_ms=120.0, quiet_step_ms=140.0, share=0.006))
-        line = msgspec.to_builtins(Entry(step=400, figures=FIGURES, ranks=8, **cost))
+        entry = msgspec.convert({"step": 400, "figures": FIGURES, "ranks": 8, **cost}, Entry)
+        line = msgspec.to_builtins(entry)
         assert (line["monitor_cost_share"], line["cost_share"], line["figures"]["cost_share"]) == (
             0.006,
             0.006,
