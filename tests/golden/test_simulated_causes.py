@@ -90,6 +90,8 @@ SETTINGS: dict[str, list[tuple[str, dict[str, Any]]]] = {
         ("straggler:by=compute,phase=backward,rank=1,ms=8", {}),
         ("straggler:by=host,phase=forward,rank=1", {}),
         ("straggler:by=host,phase=backward,rank=1,ms=20", {}),
+        ("straggler:by=host,phase=update,rank=1,ms=40", {}),
+        ("straggler:by=compute,phase=update,rank=1,ms=8", {}),
     ],
     "input-skew": [("input-skew", {}), ("input-skew:rank=1,ms=12", {})],
     "fsdp-prefetch": [
@@ -125,6 +127,19 @@ def test_the_cause_that_was_put_in_is_found_first_at_its_price(cause: str, job: 
     assert first.cost_ms == pytest.approx(known, rel=NEAR)
     late = getattr(job.causes[0], "rank", None)
     assert first.ranks == (list(range(job.ranks)) if late is None else [late])
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("how", ["by=host,ms=40", "by=compute,ms=8"])
+def test_a_rank_that_is_late_after_the_last_collective_costs_what_the_others_wait_in_the_next_step(
+    how: str, ranks: int, tmp_path: Path
+) -> None:
+    """Its own step alone would be shorter, and the mean over ranks would be so by a half or a quarter of the price."""
+    simulation = Simulation(Job(ranks=ranks, causes=(parse(f"straggler:phase=update,rank=1,{how}"),)))
+    known = simulation.truth()["causes"][0]["price_ns"] / 1e6
+    first = findings(simulated(simulation, tmp_path))[0]
+    assert (first.cause, first.ranks) == ("straggler", [1])
+    assert first.cost_ms == pytest.approx(known, rel=0.02)
 
 
 @pytest.mark.parametrize("job", [job for _, job in JOBS if job.seed == 0], ids=named)

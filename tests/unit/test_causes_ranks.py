@@ -151,6 +151,37 @@ def test_a_rank_that_comes_late_to_forward_is_input_skew_and_no_straggler(tmp_pa
     assert straggler.detect(skewed) == []
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_rank_that_is_late_in_the_update_costs_all_of_what_the_others_wait_in_the_next_step(
+    ranks: int, tmp_path: Path
+) -> None:
+    def program(host: Host) -> None:
+        host.forward(2000)
+        reduce(host)
+        host.idle(400_000 if host.rank == 1 else 0)
+        host.update(1000)
+
+    found = one(straggler.detect(case(tmp_path, program, ranks=ranks)))
+    assert found.ranks == [1]
+    assert found.cost_ms == pytest.approx(400.0, rel=0.02)
+
+
+def test_a_rank_that_is_late_in_the_update_costs_no_more_than_until_another_ones_forward_is_over(
+    tmp_path: Path,
+) -> None:
+    """Without its 40 ms the ranks still meet 30 ms later than with the other's forward as quick as its own."""
+
+    def program(host: Host) -> None:
+        host.forward(32_000 if host.rank == 0 else 2000)
+        reduce(host)
+        host.idle(40_000 if host.rank == 1 else 0)
+        host.update(1000)
+
+    found = {tuple(f.ranks): f for f in straggler.detect(case(tmp_path, program))}
+    assert found[1,].cost_ms == pytest.approx(10.0, abs=0.5)
+    assert (0,) not in found
+
+
 def test_input_that_is_late_on_every_rank_is_no_skew(tmp_path: Path) -> None:
     def program(host: Host) -> None:
         host.idle(30_000)

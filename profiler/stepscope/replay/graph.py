@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +14,7 @@ from stepscope.replay.change import NOTHING, Change, apply
 from stepscope.replay.draft import Draft
 from stepscope.replay.hosts import Threads
 from stepscope.replay.joined import Key, Meetings, clock_shifts
-from stepscope.replay.network import Circle, Network, Repeated
+from stepscope.replay.network import Circle, Earlier, Network, Repeated
 from stepscope.replay.on_cpu import CpuStep, over_before_its_end
 from stepscope.replay.on_device import DeviceStep
 from stepscope.replay.recut import knows
@@ -23,6 +23,8 @@ from stepscope.trace.recording import Recording
 
 _STEADY = 5
 """After so many changed steps in a row another one takes no other time."""
+_LEVEL = 0.01
+"""Ranks whose steps end at times that differ from the measured ones by less than this share of the step follow on as measured."""
 _SAME = 1.0
 """Two steps in a row that differ by less (ns) are those of a job that goes on like this."""
 
@@ -100,29 +102,36 @@ class StepGraph:
 
         The step is replayed again and again, each time on a device that is as far behind the host as the time before
         left it. A host that something kept from running ahead, and that runs ahead once it is taken away, so gains no more
-        than the device does.
+        than the device does. And each time a rank begins as much sooner than the others as the time before let it end:
+        the others wait in one step's first collective for what a rank does after the last one of the step before.
         """
         if change != NOTHING:
             if not self._last or self._last[0][0] is not change:
                 changed = Repeated(self._with(change))
-                self._last[:] = [(change, self._pace_of(changed, self._at(changed.solve())))]
+                self._last[:] = [(change, self._pace_of(changed, self._at(changed.solve()), level=False))]
             return dict(self._last[0][1])
         if not self._pace:
             measured = self._at(self.network.time.astype(np.float64))
-            self._pace.update(self._pace_of(Repeated(self.network), measured))
+            self._pace.update(self._pace_of(Repeated(self.network), measured, level=True))
         return self._pace
 
-    def _pace_of(self, step: Repeated, before: Replayed) -> dict[int, float]:
-        """before: the step on a device that is as far behind as it was measured."""
+    def _pace_of(self, step: Repeated, before: Replayed, *, level: bool) -> dict[int, float]:
+        """before: the step as it follows on what was measured before it. level: all ranks begin as measured, each time."""
         behind, taken = self._behind(), before.wall
         late = {index: max(0.0, time) for index, time in behind.items()}
+        sooner = dict.fromkeys(taken, 0.0)
         for _ in range(_STEADY):
             left = {index: before.drained[index] - before.wall[index] for index in behind}
-            if all(abs(max(0.0, left[index]) - late[index]) < _SAME for index in behind):
+            ended = sooner if level else self._ended_sooner(sooner, before)
+            moved = any(abs(ended[index] - sooner[index]) >= _LEVEL * before.wall[index] for index in sooner)
+            if not moved and all(abs(max(0.0, left[index]) - late[index]) < _SAME for index in behind):
                 break
-            earlier = np.zeros(len(self.shifts))
+            sooner = ended if moved else sooner
+            earlier = Earlier(*np.zeros((2, len(self.shifts))))
+            for index, time in sooner.items():
+                earlier.step[index] = time
             for index, time in behind.items():
-                earlier[index] = time - left[index]
+                earlier.device[index] = time - left[index]
             after = self._at(step.solve(earlier))
             again = {
                 index: before.wall[index] + after.drained[index] - before.drained[index]
@@ -134,6 +143,12 @@ class StepGraph:
             if steady:
                 break
         return dict(taken)
+
+    def _ended_sooner(self, begun: Mapping[int, float], after: Replayed) -> dict[int, float]:
+        """How much sooner than measured each rank ends, of that its begin, next to the rank that gained least; ns."""
+        sooner = {index: time + self.measured[index] - after.wall[index] for index, time in begun.items()}
+        least = min(sooner.values())
+        return {index: time - least for index, time in sooner.items()}
 
     def _behind(self) -> dict[int, int]:
         """How long after each recording's step began the device was done with the steps before; ns, for those with a device."""
@@ -147,10 +162,15 @@ class StepGraph:
         return late
 
     def cost(self) -> dict[int, float]:
-        """What communication cost each rank: the step less the same step with every transfer taking no time; ns."""
+        """What communication cost each rank: the step less the same step with every transfer taking no time; ns.
+
+        A rank's own: the others begin as they were measured.
+        """
         if not self.numbers:
             return dict.fromkeys(self.measured, 0.0)
-        return self.saved(Change(transfers=dict.fromkeys(self.numbers, 0.0)))
+        free = Repeated(self._with(Change(transfers=dict.fromkeys(self.numbers, 0.0))))
+        now, then = self.pace(), self._pace_of(free, self._at(free.solve()), level=True)
+        return {index: now[index] - taken for index, taken in then.items()}
 
 
 def build(

@@ -74,12 +74,9 @@ class Network:
     collective: NDArray[np.int64]
     """By point that ends a transfer, the number of its collective, else NO_EVENT."""
 
-    def solve(self, earlier: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """When each point comes, in ns; shape (points,).
-
-        earlier: by recording, how much earlier the work of earlier steps was over than it was measured; ns.
-        """
-        return Repeated(self).solve(earlier)
+    def solve(self) -> NDArray[np.float64]:
+        """When each point comes, in ns; shape (points,)."""
+        return Repeated(self).solve()
 
     def with_edges(self, more: list[tuple[int, int, int, Edge]]) -> Network:
         """A copy with further edges (source, target, lag, kind), which are about no event."""
@@ -165,6 +162,17 @@ class _Link:
         self._now = until
 
 
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """How much earlier than measured a step follows on those before it, by recording; ns.
+
+    step: its begin on the host. device: the end of what earlier steps launched, seen from that begin.
+    """
+
+    step: NDArray[np.float64]
+    device: NDArray[np.float64]
+
+
 class Repeated:
     """A network that is solved several times."""
 
@@ -175,14 +183,14 @@ class Repeated:
         edges = None if (network.shared & (network.work > 0)).any() else _in_order(network)
         self._pass = _AsTheyCome(network, waits) if edges is None else _InOrder(network, edges)
 
-    def solve(self, earlier: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    def solve(self, earlier: Earlier | None = None) -> NDArray[np.float64]:
         """When each point comes, see `Network.solve`."""
         network, roots = self._network, self._roots
         begins = np.full(len(network.time), -np.inf)
         begins[roots] = network.time[roots]
         if earlier is not None:
-            moved = roots[network.context[roots]]
-            begins[moved] -= earlier[network.point_owner[moved]]
+            owner = network.point_owner[roots]
+            begins[roots] -= np.where(network.context[roots], earlier.device[owner], 0) + earlier.step[owner]
         return self._pass.solve(begins.tolist())
 
 

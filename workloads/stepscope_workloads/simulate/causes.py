@@ -104,7 +104,7 @@ class Contention(Cause):
 
 @dataclass(frozen=True, slots=True)
 class Straggler(Cause):
-    """One rank is slower in a phase, "forward" or "backward".
+    """One rank is slower in a phase, "forward", "backward" or "update".
 
     by: "host" (busy on the CPU before the phase's first launch) or "compute" (its kernels take so much longer in all).
     """
@@ -226,7 +226,7 @@ CAUSES: dict[str, type[Cause]] = {
 
 _CHOICES = {
     "where": ("forward", "between", "backward"),
-    "phase": ("forward", "backward"),
+    "phase": ("forward", "backward", "update"),
     "by": ("host", "compute"),
 }
 

@@ -26,6 +26,8 @@ from stepscope_workloads.simulate.program import (
     exchange,
 )
 
+_UPDATE = "update"
+"""Of a step: the optimizer, and what comes before it."""
 _EVALUATE = "autograd::engine::evaluate_function: "
 _ACCUMULATE = "torch::autograd::AccumulateGrad"
 _COPY_GRADIENT = (
@@ -69,7 +71,7 @@ class _Writer:
         self._units = Units(self._b, self._comms, job)
         self._fsdp = job.sharding == "fsdp"
         self._sync_bn = job.cause(causes.SyncBatchNorm)
-        self._extra = {phase: self._slower_by(phase) for phase in (FORWARD, BACKWARD)}
+        self._extra = {phase: self._slower_by(phase) for phase in (FORWARD, BACKWARD, _UPDATE)}
 
     def program(self) -> Program:
         """All steps, and the synchronise with which the profiler stops."""
@@ -91,12 +93,13 @@ class _Writer:
             self._backward()
         if self._job.clips or self._job.cause(causes.GradClipSync):
             self._clip()
+        self._straggle(_UPDATE)
         with (
             self._b.on(MAIN, OPTIMIZER),
             self._b.span("Optimizer.step#AdamW.step", "user_annotation"),
             self._b.span("aten::_fused_adamw_"),
         ):
-            self._b.kernel(_FOREACH, self._job.model.optimizer)
+            self._b.kernel(_FOREACH, self._job.model.optimizer + self._extra[_UPDATE])
         if self._job.host.reads_loss:
             self._read("train.py(58): log_loss")
 
@@ -241,7 +244,8 @@ class _Writer:
 
     def _slower_by(self, phase: str) -> int:
         """How much longer each kernel of a phase takes on this rank."""
-        kernels = sum(len(getattr(layer, phase)) for layer in self._job.model.layers)
+        layers = self._job.model.layers
+        kernels = 1 if phase == _UPDATE else sum(len(getattr(layer, phase)) for layer in layers)
         late = [
             one for one in self._job.all_of(causes.Straggler) if (one.rank, one.phase) == (self._rank, phase)
         ]
