@@ -11,7 +11,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
-from stepscope.budget.result import Budget, Communication, Comparison, Heuristic, Unmodelled, Verdict
+from stepscope.budget.result import Budget, Communication, Comparison, Heuristic, Ring, Unmodelled, Verdict
 from stepscope.units import percent
 from stepscope_reports import cost_beside, cost_fixes, cost_tables
 from stepscope_reports.plain import paragraph
@@ -40,6 +40,9 @@ def render(budget: Budget | Unmodelled, stream: TextIO) -> None:
 
 def _lines(budget: Budget | Unmodelled, width: int) -> Iterable[Text]:
     inner = width - len(_INDENT)
+    if budget.warning is not None:
+        yield from (Text(line.plain, "bold") for line in paragraph(budget.warning, width))
+        yield Text()
     if budget.comparison is not None:
         yield from cost_beside.measured_verdict(
             budget.comparison, width, modelled=not isinstance(budget, Unmodelled)
@@ -69,8 +72,8 @@ def _budget(budget: Budget, width: int) -> Iterable[Text]:
         yield from _beside(budget.comparison, inner)
     yield from _remarks(budget, inner)
     if budget.heuristic and budget.communication:
-        share = budget.communication.ring.share
-        yield from _section("The bare rule, which is no verdict", _rule(budget.heuristic, share, inner))
+        rule = _rule(budget.heuristic, budget.communication.ring, inner)
+        yield from _section("The bare rule, which is no verdict", rule)
     yield from _section("Inputs", cost_tables.inputs(budget.inputs, inner))
     if budget.communication:
         yield from _communication(budget, budget.communication, inner)
@@ -103,10 +106,10 @@ def _verdict(verdict: Verdict, width: int) -> Iterable[Text]:
         yield line
 
 
-def _rule(heuristic: Heuristic, share: float, width: int) -> list[Text]:
-    side = "over" if share > heuristic.threshold else "not over"
+def _rule(heuristic: Heuristic, made: Ring, width: int) -> list[Text]:
+    side = "over" if made.share > heuristic.threshold else "not over"
     return paragraph(
-        f"{heuristic.label}: {percent(share)} of the step is {side} {100 * heuristic.threshold:.0f} %. It asks neither whether "
-        "communication fits behind backward nor whether it overlaps.",
+        f"{heuristic.label}: {percent(made.share)} of the step, {made.cut}, is {side} {100 * heuristic.threshold:.0f} %. It asks "
+        "neither whether communication fits behind backward nor whether it overlaps.",
         width,
     )

@@ -61,8 +61,10 @@ def _node(count: int, *, assumed: bool) -> str:
 
 
 def _intra_node(budget: Budget, made: IntraNode) -> str:
-    node = _node(made.ranks_per_node, assumed=made.node_assumed)
-    figures = f"{milliseconds(made.cost.total.ms)} ({percent(made.share)} of the step)"
+    if made.ranks_per_node is None or made.cost is None:
+        return f"Does not apply: {made.refusal}."
+    node = _node(made.ranks_per_node, assumed=bool(made.node_assumed))
+    figures = f"{milliseconds(made.cost.total.ms)} ({percent(made.share or 0.0)} of the step)"
     if made.available:
         return (
             f"All {budget.ranks} ranks fit in {node}; over the link inside it an all-reduce takes {figures}."
@@ -74,9 +76,9 @@ def _intra_node(budget: Budget, made: IntraNode) -> str:
 
 
 def _hierarchical(budget: Budget, made: Hierarchical) -> str:
-    if made.refusal is not None or made.cost is None or made.across is None or made.shared_uplink is None:
+    if made.ranks_per_node is None or made.cost is None or made.across is None or made.shared_uplink is None:
         return f"Does not apply: {made.refusal}."
-    node = _node(made.ranks_per_node, assumed=made.node_assumed)
+    node = _node(made.ranks_per_node, assumed=bool(made.node_assumed))
     inside = made.cost.total - made.across.total
     return (
         f"With {node}: reduce-scatter and all-gather inside, {milliseconds(inside.ms)}; all-reduce of 1/{made.ranks_per_node} of "

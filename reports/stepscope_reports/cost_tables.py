@@ -29,6 +29,9 @@ NONE = "-"
 MEASURED = "measured"
 """The origin whose file is said with each input; a recorded run is named once, at the top."""
 
+GIVEN = ("command line", "assumed")
+"""Origins whose values are shown as they were written down; the others in three digits."""
+
 DEFAULT_MIB = 25
 
 
@@ -69,11 +72,12 @@ def inputs(rows: Sequence[Input], width: int) -> list[Text]:
 
 def _value(row: Input) -> str:
     values = row.value if isinstance(row.value, tuple) else (row.value,)
-    text = ", ".join(value if isinstance(value, str) else f"{value:.6g}" for value in values)
+    shown = "{:.6g}".format if row.origin in GIVEN else number
+    text = ", ".join(value if isinstance(value, str) else shown(value) for value in values)
     value = f"{text} {row.unit}" if row.unit else text
     if row.interval is not None:
         low, high = row.interval
-        value += f" ({low:.4g} to {f'{high:.4g}' if high is not None else 'any'})"
+        value += f" ({number(low)} to {number(high) if high is not None else 'any'})"
     return f"{value}, {clean(row.source)}" if row.source and row.origin == MEASURED else value
 
 
@@ -83,7 +87,7 @@ def ring(budget: Budget, made: Ring, width: int) -> list[Text]:
     size = budget.message
     rows = [
         ("message S", f"{size.bytes / 1e9:.3g} GB", f"{size.mib:,.0f} MiB; GB is 1e9 bytes, MiB is 2**20"),
-        ("latency term", milliseconds(cost.latency.ms), ""),
+        ("latency term", milliseconds(cost.latency.ms), made.cut),
         ("bandwidth term", milliseconds(cost.bandwidth.ms), _ratio(made)),
         (
             "total",
@@ -134,7 +138,7 @@ def buckets(communication: Communication, width: int) -> list[Text]:
     lines = table(columns, [_bucket(row) for row in communication.buckets])
     whole = [row for row in communication.buckets if row.covers_model]
     if whole:
-        sizes = ", ".join(f"{row.bucket.mib:g}" for row in whole)
+        sizes = ", ".join(number(row.bucket.mib) for row in whole)
         lines += paragraph(f"{sizes} MiB holds the whole model: one bucket, which can't overlap.", width)
     lines += paragraph(
         "exposed: what sticks out of backward at best, if gradients become ready at an even pace.", width
@@ -144,7 +148,7 @@ def buckets(communication: Communication, width: int) -> list[Text]:
 
 def _bucket(row: BucketRow) -> tuple[str, ...]:
     return (
-        f"{row.bucket.mib:g}",
+        number(row.bucket.mib),
         f"{row.count:,}",
         f"{row.total.ms:.1f}",
         f"{100 * row.latency_share:.1f}",
@@ -185,7 +189,7 @@ def beyond_ring(communication: Communication, width: int) -> list[Text]:
     heads = ("one bucket", "ring ms", "library ms", "<by", "best ms", "<by ")
     rows = [
         (
-            f"{row.library.size.mib:,.4g} MiB",
+            mib(row.library.size),
             ms(row.ring.total),
             ms(row.library.cost.total),
             row.library.algorithm,

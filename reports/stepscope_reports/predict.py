@@ -33,6 +33,9 @@ def render(made: Predicted, stream: TextIO) -> None:
 
 def _lines(made: Predicted, width: int) -> Iterable[Text]:
     inner = width - len(_INDENT)
+    if made.link.warning is not None:
+        yield from (Text(line.plain, "bold") for line in paragraph(made.link.warning, width))
+        yield Text()
     for line in paragraph(headline(made), width):
         line.stylize("bold")
         yield line

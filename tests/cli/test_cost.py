@@ -25,7 +25,7 @@ BUCKETS = """\
 
 RING = """\
   message S            2.6 GB  2,480 MiB; GB is 1e9 bytes, MiB is 2**20
-  latency term        1.24 ms
+  latency term        1.24 ms  as one message
   bandwidth term     201.5 ms  162 times the latency term
   total              202.7 ms  50.7 % of 400.0 ms of compute
   efficiency           66.4 %  fully exposed: nothing overlaps
@@ -53,12 +53,12 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_the_verdict_comes_first_and_the_bare_rule_apart_from_it(capsys: pytest.CaptureFixture[str]) -> None:
     verdict, rule, *_ = printed(capsys).split("\n\n")
     assert verdict.startswith(
-        "communication-sensitive, by the model. 202.7 ms of gradient communication fit in"
+        "communication-sensitive, by the model. 202.7 ms of gradient communication, as\none message, fit in"
     )
     assert rule == (
         "The bare rule, which is no verdict\n"
-        "  communication-bound: 50.7 % of the step is over 50 %. It asks neither whether\n"
-        "  communication fits behind backward nor whether it overlaps."
+        "  communication-bound: 50.7 % of the step, as one message, is over 50 %. It asks\n"
+        "  neither whether communication fits behind backward nor whether it overlaps."
     )
 
 
@@ -132,7 +132,7 @@ def test_one_rank_is_a_case_of_its_own(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_bucket_larger_than_the_model_is_said_to_be_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "3000 MiB holds the whole model: one bucket, which can't overlap." in printed(
+    assert "3,000 MiB holds the whole model: one bucket, which can't overlap." in printed(
         capsys, "--buckets", "25,3000"
     )
 
@@ -225,6 +225,9 @@ def test_with_accumulation_what_is_of_a_micro_batch_and_what_of_the_step_is_told
 ) -> None:
     out = printed(capsys, "--zero", "3", "--accumulate", "4")
     verdict = " ".join(out.split("\n\n")[0].split())
-    assert "202.7 ms of gradient communication fit in 266.7 ms of backward of a micro-batch" in verdict
+    assert (
+        "202.7 ms of gradient communication, as one message, fit in 266.7 ms of backward of a micro-batch"
+        in verdict
+    )
     assert "moves parameters outside of backward for another 405.5 ms a step, of 4 micro-batches." in verdict
     assert "    not in it        405.5 ms  parameters, in the rest of the whole step\n" in out

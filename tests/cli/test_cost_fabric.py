@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cost_command import inputs, made, printed, refused
@@ -140,3 +141,15 @@ def test_a_calibration_stands_for_the_link_and_for_nothing_else(
         "the following arguments are required: --gpus, --params, --step-ms; --fabric and --run",
         *("cost", "--fabric", write_calibration(tmp_path)),
     )
+
+
+def test_a_calibration_of_gpus_within_one_host_is_the_link_inside_it_for_as_many_ranks(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    on_gpus = msgspec.structs.replace(calibration(ranks=4), device="NVIDIA H200", backend="nccl")
+    fabric = write_calibration(tmp_path, on_gpus)
+    job = (*JOB[:1], *JOB[3:], "--fabric", fabric)
+    within = made(capsys, *job, "--gpus", "4")["communication"]["fixes"]["intra_node"]
+    assert within == {"refusal": "all ranks were calibrated within one host: this is the link inside it"}
+    beyond = made(capsys, *job, "--gpus", "16")["communication"]["fixes"]["intra_node"]
+    assert (beyond["available"], beyond["ranks_per_node"]) == (False, 8)

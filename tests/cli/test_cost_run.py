@@ -100,11 +100,64 @@ def test_the_measured_verdict_comes_first_and_is_not_replaced(
         "this",
         "one",
         "says:",
-        "communication-sensitive,",
+        "communication-bound,",
         "by",
         "the",
     ]
     assert [line for line in text.splitlines() if len(line) > 80] == []
+
+
+def test_verdict_and_bare_rule_take_the_buckets_that_the_table_takes(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """One message of both buckets would pay one latency and could start with the first gradient."""
+    job = ("cost", "--run", write_run(tmp_path), "--fabric", write_calibration(tmp_path))
+    budget = made(capsys, *job)
+    ring, step = budget["communication"]["ring"], budget["comparison"]["step"]
+    assert ring["total_ms"] == pytest.approx(2 * 2 * 0.05 + 300.0)
+    assert ring["total_ms"] == pytest.approx(step["model_communication_ms"])
+    assert ring["least_exposed_ms"] == pytest.approx(step["model_exposed_ms"])
+    assert (ring["buckets"], ring["cost"]["latency_ms"]) == (2, pytest.approx(0.2))
+    assert "300.2 ms of gradient communication, in 2 buckets, do not fit" in budget["verdict"]["reason"]
+    assert "75.1 % of the step, in 2 buckets, is over 50 %" in " ".join(printed(capsys, *job).split())
+
+
+def test_options_that_make_it_another_message_are_budgeted_as_one(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    job = ("cost", "--run", write_run(tmp_path), "--fabric", write_calibration(tmp_path))
+    budget = made(capsys, *job, "--bytes-per-param", "2")
+    assert "buckets" not in budget["communication"]["ring"]
+    assert "150.1 ms of gradient communication, as one message, fit" in budget["verdict"]["reason"]
+
+
+def test_a_calibration_that_will_not_do_is_said_before_everything_else(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_run(tmp_path)
+    write_calibration(tmp_path, calibration(own=fit(bandwidth_gb_per_s_interval=(0.02, 0.3))))
+    monkeypatch.chdir(tmp_path)
+    job = ("cost", "--run", "recorded", "--fabric", "fabric.json")
+    warning = "fabric.json is not usable: the times leave B anywhere from 0.02 to 0.3 GB/s. Repeat it"
+    assert " ".join(printed(capsys, *job).split()).startswith(warning)
+    assert made(capsys, *job)["warning"].startswith(warning)
+    assert "warning" not in made(capsys, *job, "--bw", "0.1", "--latency", "50")
+
+
+def test_no_link_inside_a_node_is_assumed_for_ranks_on_cpus_unless_it_is_described(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    job = ("cost", "--run", write_run(tmp_path), "--fabric", write_calibration(tmp_path))
+    budget = made(capsys, *job)
+    why = "the ranks are on CPUs, and no other link among them was measured"
+    assert budget["communication"]["fixes"]["intra_node"] == {"refusal": why}
+    assert budget["communication"]["fixes"]["hierarchical"] == {"refusal": why}
+    refusals = {row.get("refusal") for row in budget["communication"]["beyond_ring"]["whole_message"]}
+    assert refusals == {None, why}
+    assert {"ranks a node", "bandwidth in a node", "latency in a node"} & set(inputs(budget)) == set()
+    assert "300 GB/s" not in printed(capsys, *job)
+    described = made(capsys, *job, "--gpus-per-node", "2")["communication"]["fixes"]["intra_node"]
+    assert (described["available"], described["node_assumed"]) == (True, False)
 
 
 def test_without_a_link_nothing_is_predicted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

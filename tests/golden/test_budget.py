@@ -62,9 +62,9 @@ def test_the_bare_rule_and_the_verdict_disagree() -> None:
     assert budget.verdict.label == "communication-sensitive"
     assert budget.verdict.realistic == (0.80, 0.90)
     assert budget.verdict.reason == (
-        "202.7 ms of gradient communication fit in 266.7 ms of backward with a thin margin of 24 %. Overlap can hide most of it, "
-        "but never the last bucket, and whatever breaks the overlap makes the job communication-bound. Expect 80 to 90 % "
-        "efficiency rather than 100 %."
+        "202.7 ms of gradient communication, as one message, fit in 266.7 ms of backward with a thin margin of 24 %. "
+        "Overlap can hide most of it, but never the last bucket, and whatever breaks the overlap makes the job "
+        "communication-bound. Expect 80 to 90 % efficiency rather than 100 %."
     )
 
 
@@ -127,7 +127,8 @@ def test_zero_2_keeps_2_95_gib_where_the_worked_example_prints_3_48() -> None:
 
 def test_the_group_inside_a_node_and_the_hierarchy(made: Communication) -> None:
     inside, hierarchy = made.fixes.intra_node, made.fixes.hierarchical
-    assert not inside.available
+    assert inside.available is False
+    assert inside.cost is not None
     assert f"{inside.cost.total.ms:.2f}" == "17.10"
     assert hierarchy.nodes == 4
     assert hierarchy.cost is not None

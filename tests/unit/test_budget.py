@@ -96,8 +96,8 @@ def test_direct_algorithms_are_taken_inside_a_node_only() -> None:
     across = choice.cheapest(choice.ALL_REDUCE, Fabric(16, LINK, Node(8, FAST)), size)[0]
     assert (inside.name, across.name) == ("two-shot", "hierarchical")
     unknown = {row.name: row.refusal for row in choice.candidates(choice.ALL_REDUCE, Fabric(8, FAST), size)}
-    assert unknown["one-shot"] == "needs all ranks in one node; --gpus-per-node was not given"
-    assert unknown["hierarchical"] == "needs the size of a node; --gpus-per-node was not given"
+    assert unknown["one-shot"] == f"needs all ranks in one node; {choice.NODE_ASSUMED}"
+    assert unknown["hierarchical"] == f"needs several nodes; {choice.NODE_ASSUMED}"
     assert unknown["ring"] is None
 
 
@@ -143,8 +143,8 @@ def test_what_does_not_fit_in_backward_is_communication_bound_at_best() -> None:
     made = make_budget(worked(compute=Time.from_ms(150)))
     assert made.verdict.label == "communication-bound"
     assert made.verdict.reason == (
-        "202.7 ms of gradient communication do not fit in 100.0 ms of backward. Even perfect overlap leaves 102.7 ms exposed: "
-        "at best 59.3 % efficient."
+        "202.7 ms of gradient communication, as one message, do not fit in 100.0 ms of backward. "
+        "Even perfect overlap leaves 102.7 ms exposed: at best 59.3 % efficient."
     )
 
 

@@ -129,7 +129,7 @@ def test_the_report_shows_alpha_and_b_and_a_row_for_each_size_in_80_columns() ->
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"alpha_us": 19_523.0}, "alpha is 19523 us, and a whole all_reduce took 110 us"),
+        ({"alpha_us": 19_523.0}, "alpha, one hop, is 19523 us, but a whole all_reduce took 110 us"),
         (
             {"bandwidth_gb_per_s_interval": (1.46, 10.35)},
             "the times leave B anywhere from 1.46 to 10.3 GB/s",

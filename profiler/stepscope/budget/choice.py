@@ -9,6 +9,7 @@ from stepscope.budget import algorithms, collectives, ring
 from stepscope.budget.links import Cost, Fabric, Link
 from stepscope.budget.quantities import Size
 from stepscope.budget.result import Candidate, Choice, SizeRange
+from stepscope.budget.setting import TYPICAL_NODE
 
 SMALLEST, LARGEST = Size.from_bytes(256), Size.from_bytes(2.0**44)
 """Sizes between which crossovers are looked for."""
@@ -44,17 +45,24 @@ def _power_of_two(fabric: Fabric) -> str | None:
     return None if fabric.ranks.bit_count() == 1 else f"{fabric.ranks} ranks are no power of two"
 
 
+NODE_ASSUMED = f"a node of {TYPICAL_NODE.ranks} is an assumption; --gpus-per-node makes it an input"
+
+
 def _one_node(fabric: Fabric) -> str | None:
+    if fabric.one_link is not None:
+        return fabric.one_link
     if fabric.node is None:
-        return "needs all ranks in one node; --gpus-per-node was not given"
+        return f"needs all ranks in one node; {NODE_ASSUMED}"
     if not fabric.in_one_node:
         return f"needs all {fabric.ranks} ranks in one node; it holds {fabric.node.ranks}"
     return None
 
 
 def _several_nodes(fabric: Fabric) -> str | None:
+    if fabric.one_link is not None:
+        return fabric.one_link
     if fabric.node is None:
-        return "needs the size of a node; --gpus-per-node was not given"
+        return f"needs several nodes; {NODE_ASSUMED}"
     if fabric.node.ranks == 1 or fabric.in_one_node:
         return "needs several ranks a node and several nodes"
     return None

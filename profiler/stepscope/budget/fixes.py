@@ -42,8 +42,11 @@ def _accumulation(setting: Setting) -> Accumulation:
 
 
 def _intra_node(setting: Setting) -> IntraNode:
+    if setting.one_link is not None:
+        return IntraNode(refusal=setting.one_link)
     cost = ring_all_reduce(setting.ranks, setting.message, setting.node.link)
     return IntraNode(
+        refusal=None,
         ranks_per_node=setting.node.ranks,
         node_assumed=not setting.node_known,
         available=setting.ranks <= setting.node.ranks,
@@ -54,6 +57,8 @@ def _intra_node(setting: Setting) -> IntraNode:
 
 def _hierarchical(setting: Setting) -> Hierarchical:
     ranks, node = setting.ranks, setting.node
+    if setting.one_link is not None:
+        return Hierarchical(refusal=setting.one_link)
     refusal = _refusal(setting)
     if refusal is not None:
         return Hierarchical(ranks_per_node=node.ranks, node_assumed=not setting.node_known, refusal=refusal)

@@ -57,7 +57,7 @@ def describe_recorded(recorded: Recorded) -> tuple[Input, ...]:
 
 def _rows(setting: Setting) -> Iterator[tuple[str, str, str | None, Value, str | None]]:
     """Field of the setting, name, option, value, unit."""
-    link, inside = setting.link, setting.node.link
+    link = setting.link
     yield "ranks", "ranks", "--gpus", setting.ranks, None
     yield "parameters", "parameters", "--params", setting.parameters / 1e9, "billion"
     yield (
@@ -78,11 +78,17 @@ def _rows(setting: Setting) -> Iterator[tuple[str, str, str | None, Value, str |
     yield "accumulate", "micro-batches a step", "--accumulate", setting.accumulate, None
     yield "zero", "ZeRO stage", "--zero", setting.zero, None
     yield "buckets", "bucket sizes", "--buckets", tuple(bucket.mib for bucket in setting.buckets), "MiB"
-    yield "node", "ranks a node", "--gpus-per-node", setting.node.ranks, None
-    yield "node_rate", "bandwidth in a node", "--intra-bw", inside.rate.gb_per_s, "GB/s"
-    yield "node_latency", "latency in a node", "--intra-latency", inside.latency.us, "us"
+    if setting.one_link is None:
+        yield from _inside_a_node(setting)
     yield "scale_to", "ranks to scale to", "--scale-to", setting.scale_to, None
     if setting.batch is not None:
         yield "batch", "batch of a rank", "--batch", setting.batch, None
     if setting.critical_batch is not None:
         yield "critical_batch", "critical batch", "--critical-batch", setting.critical_batch, None
+
+
+def _inside_a_node(setting: Setting) -> Iterator[tuple[str, str, str | None, Value, str | None]]:
+    inside = setting.node.link
+    yield "node", "ranks a node", "--gpus-per-node", setting.node.ranks, None
+    yield "node_rate", "bandwidth in a node", "--intra-bw", inside.rate.gb_per_s, "GB/s"
+    yield "node_latency", "latency in a node", "--intra-latency", inside.latency.us, "us"

@@ -41,11 +41,15 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """`ranks` that reach each other over `link`; `node` where it is known how many of them share a machine."""
+    """`ranks` that reach each other over `link`; `node` where it is known how many of them share a machine.
+
+    one_link: why no ranks have a faster link among them; None where some may.
+    """
 
     ranks: int
     link: Link
     node: Node | None = None
+    one_link: str | None = None
 
     @property
     def in_one_node(self) -> bool:

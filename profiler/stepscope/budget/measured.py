@@ -123,7 +123,7 @@ def why_unusable(one: Collective) -> str | None:
         return None
     shortest = min((point.time_us for point in one.points), default=fit.alpha_us)
     if fit.alpha_us > shortest * TOO_LONG:
-        return f"alpha is {fit.alpha_us:.0f} us, and a whole {one.name} took {shortest:.0f} us"
+        return f"alpha, one hop, is {fit.alpha_us:.0f} us, but a whole {one.name} took {shortest:.0f} us"
     fitted = [point for point in one.points if point.bytes >= fit.fitted_from_bytes]
     worst = max((abs(point.residual or 0.0) for point in fitted), default=0.0)
     if worst > MOST_OFF:

@@ -49,7 +49,9 @@ NO_LATENCY = (
 )
 
 
-def measured_alone(recorded: Recorded, model: Model | None, remarks: Iterable[str] = ()) -> Unmodelled:
+def measured_alone(
+    recorded: Recorded, model: Model | None, remarks: Iterable[str] = (), warning: str | None = None
+) -> Unmodelled:
     """What a recorded run says without a link to budget with; a model may do for the comparison nevertheless."""
     return Unmodelled(
         stepscope=__version__,
@@ -59,16 +61,22 @@ def measured_alone(recorded: Recorded, model: Model | None, remarks: Iterable[st
         limits=(NO_LINK if model is None else NO_LATENCY,),
         remarks=tuple(remarks),
         comparison=compare(recorded, model),
+        warning=warning,
     )
 
 
 def make_budget(
-    setting: Setting, *, remarks: Iterable[str] = (), comparison: Comparison | None = None
+    setting: Setting,
+    *,
+    remarks: Iterable[str] = (),
+    comparison: Comparison | None = None,
+    warning: str | None = None,
 ) -> Budget:
     """Everything that follows from the setting. One rank is a case of its own: no communication."""
     communication = _communication(setting) if setting.ranks > 1 else None
     return Budget(
         stepscope=__version__,
+        warning=warning,
         verdict=verdict(setting, communication.ring) if communication else no_communication(),
         heuristic=heuristic(communication.ring.share) if communication else None,
         ranks=setting.ranks,
@@ -94,7 +102,7 @@ def _outside_of_the_fit(setting: Setting) -> Iterator[str]:
     low, high = setting.valid
     outside = [size for size in setting.buckets if not low <= min(size, setting.message) <= high]
     if outside:
-        names = ", ".join(f"{size.mib:.4g}" for size in outside)
+        names = ", ".join(f"{size.mib:.3g}" for size in outside)
         yield f"Buckets of {names} MiB are outside of the sizes for which the calibration's fit was seen to hold."
 
 
@@ -135,6 +143,7 @@ def ring_budget(setting: Setting) -> Ring:
         fits=backward <= setting.window,
         least_exposed=least,
         crossover=crossover(setting.ranks, setting.link),
+        buckets=len(setting.sequence) or None,
     )
 
 

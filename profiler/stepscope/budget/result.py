@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from stepscope.budget.links import Cost
 from stepscope.budget.quantities import Size, Time
+from stepscope.units import plural
 
 SCHEMA = "stepscope.cost/1"
 
@@ -33,13 +34,14 @@ class Input:
 
 @dataclass(frozen=True, kw_only=True)
 class Ring:
-    """The step's communication by the ring, as one message without buckets.
+    """The step's communication by the ring: in the buckets of a recorded run, else as one message.
 
     cost: a whole optimizer step. share: its total over the step's compute. bandwidth_over_latency: how many times the
     bandwidth term is the latency term. exposed_efficiency: compute over compute + all of it. ceiling: compute over compute +
     what no overlap can hide. in_backward: what falls into one micro-batch's backward; slack = window - in_backward, margin is
     the slack over the window; both are negative where it does not fit. outside_backward: the rest of the step's communication
-    (parameters of ZeRO). least_exposed: what perfect overlap leaves, an optimizer step.
+    (parameters of ZeRO). least_exposed: what perfect overlap leaves, an optimizer step. buckets: of the recorded run, each of
+    which pays the whole latency term; absent for one message.
     """
 
     cost: Cost
@@ -56,6 +58,12 @@ class Ring:
     fits: bool
     least_exposed: Time
     crossover: Size
+    buckets: int | None = None
+
+    @property
+    def cut(self) -> str:
+        """Into what the gradients are cut, in words."""
+        return "as one message" if self.buckets is None else f"in {plural(self.buckets, 'bucket')}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,21 +188,25 @@ class Accumulation:
 
 @dataclass(frozen=True, kw_only=True)
 class IntraNode:
-    """The same group over the link inside a node. available: whether a node holds that many ranks."""
+    """The same group over the link inside a node. available: whether a node holds that many ranks.
 
-    ranks_per_node: int
-    node_assumed: bool
-    available: bool
-    cost: Cost
-    share: float
+    refusal: why there is no such link to move to, and no figures.
+    """
+
+    refusal: str | None
+    ranks_per_node: int | None = None
+    node_assumed: bool | None = None
+    available: bool | None = None
+    cost: Cost | None = None
+    share: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hierarchical:
     """Reduce-scatter in the node, all-reduce across nodes, all-gather in the node. refusal: why there are no figures."""
 
-    ranks_per_node: int
-    node_assumed: bool
+    ranks_per_node: int | None = None
+    node_assumed: bool | None = None
     refusal: str | None
     nodes: int | None = None
     cost: Cost | None = None
@@ -353,6 +365,8 @@ class Budget:
     inputs: tuple[Input, ...]
     limits: tuple[str, ...]
     """What the model leaves out, and how to measure instead."""
+    warning: str | None = None
+    """Why none of this should be acted on: said before everything else."""
     remarks: tuple[str, ...] = ()
     """What this setting's own inputs leave open: a calibration on other ranks, an option that overrides a measurement."""
     comparison: Comparison | None = None
@@ -371,3 +385,4 @@ class Unmodelled:
     limits: tuple[str, ...]
     remarks: tuple[str, ...]
     comparison: Comparison
+    warning: str | None = None

@@ -6,10 +6,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from stepscope.budget.links import Fabric, Link, Node
 from stepscope.budget.quantities import Rate, Size, Time
 from stepscope.errors import InputError
+
+if TYPE_CHECKING:
+    from stepscope.budget.calibrated import Model
 
 STAGES = (0, 1, 2, 3)
 """ZeRO stages; 0 is plain data parallelism (DDP)."""
@@ -46,6 +50,9 @@ class Setting:
     accumulate: micro-batches an optimizer step. batch: samples a rank and micro-batch; critical_batch in the same unit.
     valid: message sizes for which a calibration's fit holds. origins: field name to origin; what it doesn't name was given.
     evidence: field name to what a measured or recorded one rests on.
+    sequence, model: kind and size of a recorded run's gradient collectives in launch order, and how long each takes. Without
+    them gradients are one message.
+    one_link: why there is no faster link inside a node to move to, as a sentence without its end; None where there may be one.
     """
 
     ranks: int
@@ -62,6 +69,9 @@ class Setting:
     batch: float | None = None
     critical_batch: float | None = None
     valid: tuple[Size, Size] | None = None
+    sequence: tuple[tuple[str, Size], ...] = ()
+    model: Model | None = None
+    one_link: str | None = None
     origins: Mapping[str, Origin] = field(default_factory=dict)
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
 
@@ -112,7 +122,7 @@ class Setting:
     @property
     def fabric(self) -> Fabric:
         """What the collectives run over; the node is in it only where it is known."""
-        return Fabric(self.ranks, self.link, self.node if self.node_known else None)
+        return Fabric(self.ranks, self.link, self.node if self.node_known else None, self.one_link)
 
     @property
     def step(self) -> Time:

@@ -12,8 +12,11 @@ sections 5 and 7.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from stepscope.budget.beside import exposed_in_order
+from stepscope.budget.calibrated import PASSES as PASSES_OF
 from stepscope.budget.links import FREE, Cost, Link
 from stepscope.budget.quantities import ZERO_TIME, Size, Time
 from stepscope.budget.ring import PASSES_OF_ALL_REDUCE, ring_pass
@@ -46,12 +49,16 @@ PASSES = {
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Communication of one optimizer step. forward and backward: of one reduction; there are `reductions` of them."""
+    """Communication of one optimizer step. forward and backward: of one reduction; there are `reductions` of them.
+
+    sticks_out: what of known buckets sticks out of backward at best, since none starts before it is full.
+    """
 
     forward: Cost
     backward: Cost
     after: Cost
     reductions: int
+    sticks_out: Time = ZERO_TIME
 
     @property
     def total(self) -> Cost:
@@ -60,8 +67,8 @@ class Traffic:
 
     def least_exposed(self, forward_window: Time, backward_window: Time) -> Time:
         """What overlap can't hide, at best: what is longer than the compute it runs beside, and what runs beside none."""
-        over = _over(self.forward.total, forward_window) + _over(self.backward.total, backward_window)
-        return over * self.reductions + self.after.total
+        in_backward = max(_over(self.backward.total, backward_window), self.sticks_out)
+        return (_over(self.forward.total, forward_window) + in_backward) * self.reductions + self.after.total
 
 
 def _over(communication: Time, window: Time) -> Time:
@@ -75,12 +82,37 @@ def backward_cost(stage: int, ranks: int, size: Size, link: Link, buckets: int =
 
 
 def traffic(setting: Setting, ranks: int, accumulate: int) -> Traffic:
-    """The step's communication at that number of ranks and micro-batches, as one message without buckets."""
+    """The step's communication at that number of ranks and micro-batches; gradients in the recorded buckets, where known."""
     passes = PASSES[setting.zero]
     one = ring_pass(ranks, setting.message, setting.link) if ranks > 1 else FREE
+    times = bucket_times(setting, ranks)
+    # the forward of stage 3 gathers parameters, and its backward does so again: the rest of backward's passes is gradients
+    gradients = in_buckets(setting, ranks, times) if times else one * (passes.backward - passes.forward)
     return Traffic(
         forward=one * passes.forward,
-        backward=one * passes.backward,
+        backward=gradients + one * passes.forward,
         after=one * passes.after,
         reductions=accumulate if passes.every_micro_batch else 1,
+        sticks_out=exposed_in_order([size for _, size in setting.sequence], times, setting.window)
+        if times
+        else ZERO_TIME,
     )
+
+
+def bucket_times(setting: Setting, ranks: int) -> list[Time]:
+    """What each recorded gradient collective takes by the model; empty where nothing was recorded, and for one rank."""
+    model = setting.model
+    if model is None or ranks < 2:
+        return []
+    return [model.terms(kind).time(kind, ranks, size) for kind, size in setting.sequence]
+
+
+def in_buckets(setting: Setting, ranks: int, times: Sequence[Time]) -> Cost:
+    """Those times in two parts; what a floor adds counts as latency."""
+    assert setting.model is not None
+    transfers = [
+        size / setting.model.terms(kind).rate * (PASSES_OF[kind] * (ranks - 1) / ranks)
+        for kind, size in setting.sequence
+    ]
+    bandwidth = sum(transfers, ZERO_TIME)
+    return Cost(sum(times, ZERO_TIME) - bandwidth, bandwidth)

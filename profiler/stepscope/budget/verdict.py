@@ -51,10 +51,11 @@ def verdict(setting: Setting, ring: Ring) -> Verdict:
             reason=f"{where} Nothing hidden at all, the step would still be {percent(ring.exposed_efficiency)} efficient.",
         )
     low, high = realistic(setting.step, ring)
+    rather = f" rather than {100 * ring.ceiling:.0f} %" if ring.ceiling > high else ""
     return Verdict(
         label="communication-sensitive",
         reason=f"{where} Overlap can hide most of it, but never the last bucket, and whatever breaks the overlap makes the job "
-        f"communication-bound. Expect {_range(low, high)} % efficiency rather than {100 * ring.ceiling:.0f} %.",
+        f"communication-bound. Expect {_range(low, high)} % efficiency{rather}.",
         realistic=(low, high),
     )
 
@@ -76,7 +77,7 @@ def realistic(compute: Time, ring: Ring) -> tuple[float, float]:
 
 def _fit(setting: Setting, ring: Ring) -> str:
     """What has to fit in the backward of one micro-batch, which is all of the step's where there is one."""
-    times = f"{ring.in_backward.ms:.1f} ms of gradient communication"
+    times = f"{ring.in_backward.ms:.1f} ms of gradient communication, {ring.cut},"
     window = f"{ring.window.ms:.1f} ms of backward"
     if setting.accumulate > 1:
         window += " of a micro-batch"

@@ -29,7 +29,7 @@ from stepscope.budget.plan import make_budget, measured_alone
 from stepscope.budget.result import Budget, Unmodelled
 from stepscope.budget.setting import STAGES
 from stepscope.cli.arguments import add_output_options, share
-from stepscope.cli.cost_setting import Sources, remarks, setting_of
+from stepscope.cli.cost_setting import Sources, remarks, setting_of, warning
 from stepscope.cli.output import STANDARD_OUTPUT, announce, refuse_existing, write_file
 from stepscope.cli.plain_reports import find_report
 
@@ -114,16 +114,20 @@ def _budget(args: argparse.Namespace, sources: Sources) -> Budget | Unmodelled:
     recorded = sources.recorded
     if recorded is None:
         setting = setting_of(args, sources)
-        return make_budget(setting, remarks=remarks(args, sources, setting.ranks))
+        return make_budget(
+            setting, remarks=remarks(args, sources, setting.ranks), warning=warning(args, sources)
+        )
     from stepscope.budget.beside import compare
 
     model = sources.model(args, recorded.ranks)
     said = [*remarks(args, sources, args.gpus or recorded.ranks)]
     given = args.bw is not None or args.latency is not None
     if (model is None and not given) or (model is not None and not model.base.alpha.base):
-        return measured_alone(recorded, model, said)
+        return measured_alone(recorded, model, said, warning(args, sources))
     setting = setting_of(args, sources)
-    return make_budget(setting, remarks=said, comparison=compare(recorded, model))
+    return make_budget(
+        setting, remarks=said, comparison=compare(recorded, model), warning=warning(args, sources)
+    )
 
 
 def _write_json(budget: Budget | Unmodelled, stream: TextIO) -> None:

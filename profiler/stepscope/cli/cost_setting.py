@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from stepscope.budget.links import Link, Node
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 MOST_BUCKETS = 8
 """Sizes of a run that are tabulated; every one of them is in the comparison."""
+
+LEAST_CAP = Size.from_mib(1)
+"""DDP's own cap of the first bucket. Smaller ones are what the last parameters leave over, and no cap to try."""
 
 FIELDS = {
     "gpus": "ranks",
@@ -86,7 +90,7 @@ def setting_of(args: argparse.Namespace, sources: Sources | None = None) -> Sett
     if sources.recorded is not None:
         _from_run(found, sources.recorded, args)
     ranks = args.gpus or found.values.get("ranks")
-    model = None if ranks is None or sources.calibration is None else sources.model(args, ranks)
+    model = None if ranks is None else sources.model(args, ranks)
     if model is not None and sources.calibration is not None:
         _from_calibration(found, sources.calibration, model, sources.file)
     _from_options(found, args)
@@ -106,10 +110,14 @@ def setting_of(args: argparse.Namespace, sources: Sources | None = None) -> Sett
             f"{sources.file} leaves no latency above 0; calibrate from smaller sizes, or give --latency"
         )
     link = Link(found.values.pop("latency"), found.values.pop("rate"), found.values.pop("floor", ZERO_TIME))
+    one_link = _one_link(args, sources, found.values["ranks"])
     return Setting(
         **found.values,
         link=link,
         node=_node(args),
+        sequence=() if model is None else _sequence(args, sources.recorded),
+        model=model,
+        one_link=one_link,
         scale_to=args.scale_to or (),
         batch=args.batch,
         critical_batch=args.critical_batch,
@@ -121,8 +129,6 @@ def setting_of(args: argparse.Namespace, sources: Sources | None = None) -> Sett
 def _from_run(found: _Inputs, recorded: Recorded, args: argparse.Namespace) -> None:
     parameters = args.params * 1e9 if args.params is not None else recorded.parameters
     share = None if recorded.window is None else recorded.window / recorded.compute
-    sizes = sorted({size for _, size in recorded.sequence})
-    picks = {round(place * (len(sizes) - 1) / (MOST_BUCKETS - 1)) for place in range(MOST_BUCKETS)}
     told = {
         "ranks": recorded.ranks,
         "parameters": recorded.parameters,
@@ -130,10 +136,52 @@ def _from_run(found: _Inputs, recorded: Recorded, args: argparse.Namespace) -> N
         "compute": recorded.compute / (args.accumulate or 1),
         "backward_share": share if share is not None and 0 < share < 1 else None,
         "zero": recorded.zero,
-        "buckets": tuple(sizes[place] for place in sorted(picks)),
+        "buckets": caps(size for _, size in recorded.sequence),
     }
     for name, value in told.items():
         found.give(name, value, Origin.RUN, Evidence(recorded.run))
+
+
+def caps(sizes: Iterable[Size]) -> tuple[Size, ...]:
+    """The sizes to tabulate: those that are caps and cut the gradients differently, at most `MOST_BUCKETS` of them."""
+    known = sorted(sizes)
+    message = sum(known, Size(0.0))
+    told = [*{ceil(message / size): size for size in known if size >= LEAST_CAP}.values()] or known[-1:]
+    picks = {round(place * (len(told) - 1) / (MOST_BUCKETS - 1)) for place in range(MOST_BUCKETS)}
+    return tuple(told[place] for place in sorted(picks))
+
+
+def _sequence(args: argparse.Namespace, recorded: Recorded | None) -> tuple[tuple[str, Size], ...]:
+    """The recorded gradient collectives, unless options make it another message or the model has no time for one of them."""
+    from stepscope.budget.calibrated import PASSES
+
+    if recorded is None or any(
+        vars(args)[name] is not None for name in ("params", "bytes_per_param", "zero")
+    ):
+        return ()
+    return recorded.sequence if all(kind in PASSES for kind, _ in recorded.sequence) else ()
+
+
+def _one_link(args: argparse.Namespace, sources: Sources, ranks: int) -> str | None:
+    """Why no faster link inside a node is to be assumed; None where nothing speaks against it, or the options describe one."""
+    if any(vars(args)[name] is not None for name in ("gpus_per_node", "intra_bw", "intra_latency")):
+        return None
+    recorded, made = sources.recorded, sources.calibration
+    if (recorded is not None and recorded.on_cpu) or (made is not None and made.device.startswith("cpu")):
+        return "the ranks are on CPUs, and no other link among them was measured"
+    if made is not None and made.emulated is None and len(made.hosts) == 1 and ranks <= made.world_size:
+        return "all ranks were calibrated within one host: this is the link inside it"
+    return None
+
+
+def warning(args: argparse.Namespace, sources: Sources) -> str | None:
+    """What is to be said before everything else: that the calibration won't do, unless options stand for all of it."""
+    made = sources.calibration
+    if made is None or made.unusable is None or (args.bw is not None and args.latency is not None):
+        return None
+    from stepscope.budget.measured import not_usable
+
+    return not_usable(made.unusable, sources.file)
 
 
 def _from_calibration(found: _Inputs, made: Calibration, model: Model, file: str) -> None:

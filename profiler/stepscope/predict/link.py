@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from stepscope.audit.case import Case
 from stepscope.audit.rebucket import Link, Timing, link_of
 from stepscope.budget.calibrated import Model, measured_model
-from stepscope.budget.measured import read_fabric
+from stepscope.budget.measured import not_usable, read_fabric
 from stepscope.budget.quantities import Rate, Size, Time
 from stepscope.errors import InputError
 from stepscope.predict import result
@@ -102,11 +104,14 @@ def _calibrated(wanted: Wanted, ranks: int) -> Timed:
     assert wanted.fabric is not None
     latency = None if wanted.latency_us is None else Time.from_us(wanted.latency_us)
     rate = None if wanted.gb_per_s is None else Rate.from_gb_per_s(wanted.gb_per_s)
-    model = measured_model(read_fabric(wanted.fabric), ranks, latency=latency, rate=rate)
+    made = read_fabric(wanted.fabric)
+    model = measured_model(made, ranks, latency=latency, rate=rate)
 
     time = time_by(model, ranks)
     link = Link(time(0), (time(101 * _MIB) - time(_MIB)) / (100 * _MIB))
     plain = _plain(link, ranks, f"the calibration in {wanted.fabric}", _outside(model))
+    if made.unusable is not None and (latency is None or rate is None):
+        plain = replace(plain, warning=not_usable(made.unusable, wanted.fabric))
     return Timed(time, own=False, plain=plain)
 
 

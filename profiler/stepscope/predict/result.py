@@ -70,6 +70,8 @@ class Link(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     source: str
     """Where latency and bandwidth are from."""
     remarks: list[str] = []
+    warning: str | None = None
+    """Why nothing should be predicted with it: said before the answer."""
 
 
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
