@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +30,6 @@ class StepHooks:
     def __init__(self, on_step: Callable[[int, bool], None]) -> None:
         self.names: dict[int, str] = {}
         self._on_step = on_step
-        self._pid = os.getpid()
         self._keys: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
         self._open: list[Optimizer] = []
         self._ended: Optimizer | None = None
@@ -105,7 +103,7 @@ class StepHooks:
         return result
 
     def _tell(self, optimizer: Optimizer, *, skipped: bool) -> None:
-        if os.getpid() != self._pid or _is_capturing_a_graph():
+        if _is_capturing_a_graph():
             return
         self._steps_told += 1
         task = torch._C._current_graph_task_id()

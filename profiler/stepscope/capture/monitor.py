@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from stepscope.capture import settings
 from stepscope.capture.clock import StepClock
 from stepscope.capture.config import LEAST_EVERY
+from stepscope.capture.forks import off_in_forked_children
 from stepscope.capture.helper import Helper
 from stepscope.capture.hooks import StepHooks
 from stepscope.capture.meeting import PATIENCE_SECONDS, Absent, Meeting, job_store
@@ -74,6 +75,7 @@ class Monitor:
         """Begin to count steps."""
         Monitor.running = self
         Monitor.made += 1
+        off_in_forked_children(self)
         self._state = _State.WAITING
         self._hooks.install()
         self._others.install()
@@ -113,6 +115,15 @@ class Monitor:
         self._turn_off()
         if self._is_first_rank:
             self._say_how_it_went(steps)
+
+    def turn_off(self) -> None:
+        """This is a forked child: the helper, the scratch folder and what was recorded are its parent's."""
+        if Monitor.running is self:
+            Monitor.running = None
+        self._state = _State.OFF
+        self._hooks.remove()
+        self._others.remove()
+        atexit.unregister(self.close)
 
     def __enter__(self) -> Monitor:
         return self

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from stepscope.capture import config as capture_config
 from stepscope.capture.config import CaptureConfig
+from stepscope.capture.forks import off_in_forked_children
 from stepscope.capture.on_import import after_import
 from stepscope.capture.orphans import die_with_parent
 
@@ -35,10 +36,14 @@ class RecordedScript:
     def __init__(self, config: CaptureConfig) -> None:
         self._config = config
         self._recorder: Recorder | MonitoredRun | None = None
+        self._is_off = False
+        off_in_forked_children(self)
         after_import("torch", self.begin)
 
     def begin(self) -> None:
         """Install the recorder, if it is not there yet."""
+        if self._is_off:
+            return
         if self._recorder is None and self._config.monitor_every is not None:
             from stepscope.capture.monitor import MonitoredRun
 
@@ -50,6 +55,10 @@ class RecordedScript:
 
             self._recorder = Recorder(self._config)
             self._recorder.install()
+
+    def turn_off(self) -> None:
+        """This is a forked child, which may import torch on its own and leaves by way of our frames."""
+        self._is_off = True
 
     def finish(self, error: str | None) -> None:
         """The script is over. One that ran well without torch is told that it made no step."""
@@ -112,11 +121,10 @@ def _run_module(name: str) -> None:
 
 def _finish_before_abrupt_end(recorded: RecordedScript) -> None:
     """os._exit runs neither `finally` nor `atexit`."""
-    leave, pid = os._exit, os.getpid()
+    leave = os._exit
 
     def exit_after_finishing(status: int) -> None:
-        if os.getpid() == pid:
-            recorded.finish(None if status == 0 else f"os._exit({status})")
+        recorded.finish(None if status == 0 else f"os._exit({status})")
         leave(status)
 
     os._exit = exit_after_finishing  # type: ignore[assignment]

@@ -75,10 +75,15 @@ def record(
         raise
     finally:
         recorder.finish(error)
-        try:
-            merge(path, command, {})
-        except OSError as full:
-            warn(f"cannot write {path / RUN_FILE}: {full.strerror}")
+        if not recorder.is_inherited:
+            _write_run(path, command)
+
+
+def _write_run(path: Path, command: Command) -> None:
+    try:
+        merge(path, command, {})
+    except OSError as full:
+        warn(f"cannot write {path / RUN_FILE}: {full.strerror}")
 
 
 def _made(path: Path) -> Path:

@@ -13,6 +13,7 @@ from stepscope.capture import settings
 from stepscope.capture.bucket_cap import BucketCapOverride
 from stepscope.capture.clock import StepClock
 from stepscope.capture.config import TIMED_AFTER, CaptureConfig
+from stepscope.capture.forks import off_in_forked_children
 from stepscope.capture.gradient_norms import GradientNorms
 from stepscope.capture.hooks import StepHooks
 from stepscope.capture.metadata import RANK_FILE, Optimizer, RankMetadata, StepTime, write_json
@@ -74,6 +75,8 @@ class Recorder:
         self._error: str | None = None
         self._told_of_the_disk = False
         self._ended = False
+        self.is_inherited = False
+        """This process is a forked child of the one that was recorded."""
         self._clock = StepClock()
         self._timer = StepTimer()
         self._other_steps: set[int] = set()
@@ -89,6 +92,7 @@ class Recorder:
     def install(self) -> None:
         """Begin to listen, and leave a first sign of life in the run directory; an earlier attempt of this rank gives way."""
         Recorder.running = self
+        off_in_forked_children(self)
         for earlier in Path(self._config.trace_dir).glob(
             TRACE_FILE.format(rank=self._identity.rank, nanoseconds="*")
         ):
@@ -138,6 +142,15 @@ class Recorder:
             Recorder.running = None
         if self._config.gather and error is None:
             self._hand_over()
+
+    def turn_off(self) -> None:
+        """This is a forked child: it has no profiler, and nothing of what was recorded is its own."""
+        self._ended = self.is_inherited = True
+        self._guard.recording(False)
+        self._kept = None
+        self._remove()
+        if self._norms is not None:
+            self._norms.remove()
 
     def _hand_over(self) -> None:
         # here, for it imports the reader, which no training step needs

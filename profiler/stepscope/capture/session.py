@@ -19,6 +19,7 @@ import torch.distributed as dist
 import torch.profiler
 from zlib_ng import gzip_ng
 
+from stepscope.capture.forks import leave_without_destructors, off_in_forked_children
 from stepscope.capture.launch import KINETO_SILENT
 
 TRACE_FILE = "rank{rank}.{nanoseconds}.pt.trace.json.gz"
@@ -28,6 +29,17 @@ STEP_ANNOTATION = "ProfilerStep#{step}"
 """The name that torch.profiler gives its own steps, which readers look for."""
 
 COMPRESSION = 3  # of zlib-ng: a rank that compresses keeps the others waiting
+
+
+class _Kineto:
+    """What the profiler leaves in the process for good, once it was prepared."""
+
+    def turn_off(self) -> None:
+        """Its ConfigLoader's destructor waits for a thread, which a forked child does not have, for ever."""
+        leave_without_destructors()
+
+
+_KINETO = _Kineto()
 
 
 class Session:
@@ -60,6 +72,7 @@ class Session:
 
     def prepare(self) -> None:
         """Warm the profiler up; what it costs falls into the step before the first recorded one."""
+        off_in_forked_children(_KINETO)
         self._active.prepare_trace()
 
     def start(self) -> None:
