@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from stepscope.audit.result import Audit, Collective, Rank, RingModel, Step, Waterfall
+from stepscope.audit.result import Audit, Collective, Rank, RingModel, Span, Step, Timeline, Waterfall
 
 WATERFALL = {
     "peer_wait_ms": ("waiting for a late rank", "no transfer"),
@@ -124,6 +125,21 @@ def typical_step(audit: Audit) -> tuple[Rank, Step] | None:
         if drawable:
             return rank, drawable[-1]
     return None
+
+
+def compute_lanes(lanes: Timeline) -> dict[str, list[Span]]:
+    """The compute of a step to draw, by lane.
+
+    *other*: what the audit counts as forward, which is whatever is neither backward nor an optimizer's, but began when backward
+    was over, as the clipping of gradients does.
+    """
+    over = lanes.backward[-1][1] if lanes.backward else math.inf
+    return {
+        "forward": [span for span in lanes.forward if span[0] < over],
+        "backward": lanes.backward,
+        "other": [span for span in lanes.forward if span[0] >= over],
+        "optimizer": lanes.optimizer,
+    }
 
 
 def of_step(audit: Audit, rank: Rank, step: Step) -> list[Collective]:

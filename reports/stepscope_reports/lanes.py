@@ -14,12 +14,15 @@ from rich.text import Text
 
 from stepscope.audit.result import Collective, Span, Step
 from stepscope.units import decimals, size
+from stepscope_reports.figures import compute_lanes
 
 ROWS = 12
 """Most rows of gradient collectives; the ones in the middle share a row beyond it."""
 
 _LABEL = 19
-_LANES = (("forward", "blue"), ("backward", "cyan"), ("optimizer", "magenta"))
+_STYLES = {"forward": "blue", "backward": "cyan", "other": "dim", "optimizer": "magenta"}
+OTHER_COMPUTE = "other compute"
+"""The lane of compute of no phase; collectives that carry no gradients have one called "other"."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,10 @@ def draw(step: Step, collectives: Sequence[Collective], width: int, glyphs: Glyp
     """The lines of the picture, `width` wide; empty where there is nothing to draw."""
     if step.timeline is None:
         return []
-    lanes = [(name, style, _moved(getattr(step.timeline, name), step)) for name, style in _LANES]
+    lanes = [
+        (lane_name(name), _STYLES[name], _moved(spans, step))
+        for name, spans in compute_lanes(step.timeline).items()
+    ]
     spans = [_span(one, step) for one in collectives]
     every = [(0.0, step.wall_ms), *spans, *(span for *_, lane in lanes for span in lane)]
     axis = Axis(min(start for start, _ in every), max(end for _, end in every), width - _LABEL)
@@ -83,6 +89,11 @@ def draw(step: Step, collectives: Sequence[Collective], width: int, glyphs: Glyp
         if members:
             lines.append(_line(label, _communication(axis, members, step, glyphs)))
     return [*_scale(axis, glyphs), *lines] if lines else []
+
+
+def lane_name(name: str) -> str:
+    """What a lane of compute is called beside lanes of collectives."""
+    return OTHER_COMPUTE if name == "other" else name
 
 
 def legend(glyphs: Glyphs, *, communication: bool) -> Text:

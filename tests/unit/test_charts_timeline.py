@@ -31,6 +31,21 @@ def test_a_later_step_is_drawn_from_its_own_start_and_cut_where_it_is_exposed() 
     ]
 
 
+def test_compute_after_backward_that_is_no_optimizers_is_not_drawn_as_forward() -> None:
+    audit = sample_audits.comm_bound()
+    rank, step = audit.ranks[0], audit.ranks[0].steps[1]
+    assert step.timeline is not None
+    begin = step.start_ms
+    lane = [(begin, begin + 100.0), (begin + 320.0, begin + 360.0)]
+    clipped = msgspec.structs.replace(step, timeline=msgspec.structs.replace(step.timeline, forward=lane))
+    assert bars(audit, shown=[(rank, clipped)])[:4] == [
+        ("forward", "forward", 0.0, 100.0),
+        ("backward", "backward", 100.0, 300.0),
+        ("other compute", "other compute", 320.0, 360.0),
+        ("optimizer", "optimizer", 360.0, 400.0),
+    ]
+
+
 def test_waiting_that_is_exposed_is_told_from_transfer() -> None:
     audit = sample_audits.comm_bound()
     waited = [msgspec.structs.replace(one, wait_ms=50.0) for one in audit.collectives]

@@ -37,6 +37,20 @@ def test_every_lane_lies_on_the_time_axis() -> None:
     ]
 
 
+def test_compute_after_backward_that_is_no_optimizers_has_a_lane_of_its_own() -> None:
+    """As the clipping of gradients; the audit counts it as forward, where it is not drawn."""
+    made = sample_audits.step(5)
+    assert made.timeline is not None
+    clipped = msgspec.structs.replace(made.timeline, forward=[(0.0, 100.0), (320.0, 360.0)])
+    drawn = lines(msgspec.structs.replace(made, timeline=clipped), sample_audits.collectives(0, 5))
+    assert drawn[2:6] == [
+        "forward            ██████████",
+        "backward                     ████████████████████",
+        "other compute                                      ████",
+        "optimizer                                              ████",
+    ]
+
+
 def test_a_later_step_is_drawn_from_its_own_start() -> None:
     first = lines(sample_audits.step(5), sample_audits.collectives(0, 5))
     later = lines(sample_audits.step(6, start=1234.5), sample_audits.collectives(0, 6, start=1234.5))

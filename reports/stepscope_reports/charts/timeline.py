@@ -14,12 +14,12 @@ from stepscope_reports.plain import clean
 COLOURS = {
     "forward": style.FORWARD,
     "backward": style.BACKWARD,
+    lanes.OTHER_COMPUTE: style.NEUTRAL,
     "optimizer": style.OPTIMIZER,
     "hidden behind compute": style.HIDDEN,
     "waiting for a rank": style.WAITING,
     "exposed": style.EXPOSED,
 }
-_PHASES = ("forward", "backward", "optimizer")
 _ROW = 22
 
 
@@ -65,9 +65,9 @@ def timeline(
 def _rows(audit: Audit, rank: Rank, step: Step) -> Iterator[style.Row]:
     if step.timeline is None:
         return
-    for phase in _PHASES:
-        for span in getattr(step.timeline, phase):
-            yield _row(phase, phase, span, step)
+    for lane, spans in figures.compute_lanes(step.timeline).items():
+        for span in spans:
+            yield _row(lanes.lane_name(lane), lanes.lane_name(lane), span, step)
     collectives = figures.of_step(audit, rank, step)
     gradients = lanes.rows([one for one in collectives if one.gradient])
     for label, members in [*gradients, ("other", [one for one in collectives if not one.gradient])]:

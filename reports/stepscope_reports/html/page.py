@@ -58,6 +58,7 @@ def page(audit: Audit) -> str:
         css=Markup(css),
         script=Markup(script),
         timeline=drawn,
+        other_compute=drawn is not None and any(view["other"] for view in drawn["views"]),
         timeline_data=embedded(drawn) if drawn else None,
         pictures={name: _picture(audit, name) for name in charts.PICTURES},
         findings=[_finding(audit, finding, drawn) for finding in audit.findings],

@@ -165,6 +165,7 @@ def _rank_label(rank: Rank, place: int) -> str:
 
 def _view(view: _Drawable, step: int, words: dict[str, int]) -> dict[str, Any]:
     lanes = view.step.timeline
+    drawn = {**figures.compute_lanes(lanes), "exposed": lanes.exposed} if lanes else {}
     ordered = sorted(view.collectives, key=lambda pair: pair[1].start_ms)
     columns: dict[str, list[Any]] = {"index": [index for index, _ in ordered]}
     for name in _FACTS:
@@ -179,7 +180,7 @@ def _view(view: _Drawable, step: int, words: dict[str, int]) -> dict[str, Any]:
         "wall": view.step.wall_ms,
         "begin": view.step.start_ms,
         "collectives": columns,
-        **{name: [time for span in getattr(lanes, name) for time in span] for name in _LANES},
+        **{name: [time for span in spans for time in span] for name, spans in drawn.items()},
     }
 
 

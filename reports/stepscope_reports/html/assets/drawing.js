@@ -1,6 +1,6 @@
 // What is drawn where: lanes of one step, and paths of the spans that are in view. Times are ms on the step's own axis.
 
-const LANES = ["forward", "backward", "optimizer"];
+const LANES = ["forward", "backward", "other", "optimizer"];
 const HEIGHT = { title: 20, compute: 10, row: 14, gap: 3, axis: 24, between: 8 };
 
 /** A collective as spans: waiting until the last rank arrived, then transfer, exposed where no compute ran. */
