@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from recordings import SCRIPTS, trace_files
 from stepscope.capture import config as capture_config
@@ -67,3 +70,44 @@ with stepscope.record(sys.argv[1], warmup=2, steps=2):
     run = load_run(tmp_path)
     assert [(rank.rank, rank.status, rank.recorded_steps) for rank in run.ranks] == [(0, "ended", [2, 3])]
     assert len(trace_files(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(("method", "kept"), [("start_trace", 0), ("stop_trace", 1)])
+def test_a_rank_that_is_ended_while_its_profiler_is_switched_dies_of_that_signal(
+    tmp_path: Path, method: str, kept: int
+) -> None:
+    """The signal comes when torch's own call has returned and ours has not: where the recorder has yet to note it."""
+    code = f"""{LOOP}
+from torch.profiler import profile
+switch = profile.{method}
+def switch_and_be_ended(self):
+    switch(self)
+    os.kill(os.getpid(), signal.SIGTERM)
+profile.{method} = switch_and_be_ended
+with stepscope.record(sys.argv[1], warmup=2, steps=2):
+    for _ in range(9):
+        step()
+print("survived")
+"""
+    done = python(code, tmp_path)
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", -signal.SIGTERM)
+    (rank,) = rank_files(tmp_path)
+    assert (rank.state, rank.error) == ("ended", "ended by SIGTERM")
+    assert len(trace_files(tmp_path)) == kept
+
+
+def test_a_rank_that_cannot_save_its_recording_dies_of_the_signal_all_the_same() -> None:
+    code = """
+import os, signal
+from stepscope.capture.termination import TerminationGuard
+def save(_why):
+    raise ValueError("nothing can be saved")
+TerminationGuard(save).recording(True)
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+except ValueError:
+    pass
+print("survived")
+"""
+    done = python(code)
+    assert (done.stdout, done.returncode) == ("", -signal.SIGTERM)

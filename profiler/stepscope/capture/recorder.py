@@ -194,10 +194,11 @@ class Recorder:
             take.kinds[steps] = "profiler-warm-up"
 
     def _start(self, take: Take, steps: int) -> None:
-        self._guard.recording(True)
-        with self._others.ours():
-            take.session.start()
-        self._state = State.RECORDING
+        with self._guard:  # one that is told to end meanwhile must not start the profiler again
+            self._guard.recording(True)
+            with self._others.ours():
+                take.session.start()
+            self._state = State.RECORDING
         self._begin_step(take, steps)
 
     def _next_recorded_step(self, take: Take, steps: int) -> None:
@@ -219,13 +220,14 @@ class Recorder:
 
     def _abandon(self) -> None:
         """Leave this attempt and wait for another chance; a trace that it gave stays until a better one is there."""
-        if self._state is State.WARMING:  # there is no other way to end a profiler that is only prepared
-            with self._others.ours():
-                self._going_on.session.start()
-        if self._state in (State.WARMING, State.RECORDING):
-            self._stop(self._going_on)
-        self._take = None
-        self._state = State.WAITING
+        with self._guard:
+            if self._state is State.WARMING:  # there is no other way to end a profiler that is only prepared
+                with self._others.ours():
+                    self._going_on.session.start()
+            if self._state in (State.WARMING, State.RECORDING):
+                self._stop(self._going_on)
+            self._take = None
+            self._state = State.WAITING
 
     def _stop(self, take: Take) -> None:
         with self._others.ours():

@@ -49,6 +49,8 @@ class TerminationGuard:
         else:
             # a scheduler tells all processes, and torchrun passes it on to us
             signal.signal(number, signal.SIG_IGN)
-            self._save(f"ended by {signal.Signals(number).name}")
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
+            try:
+                self._save(f"ended by {signal.Signals(number).name}")
+            finally:
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
