@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from gloo_job import COPY_US, Host, case_of, ddp, lay_out
+from measured_runs import calibration, fit, write_calibration
 from stepscope.audit.build import audit
 from stepscope.audit.cap_rule import CAPS_MIB, Candidate, choose
 from stepscope.audit.case import Case
@@ -255,6 +256,19 @@ def test_another_link_takes_the_place_of_the_recorded_one(tmp_path: Path) -> Non
     made = asked(case(tmp_path, one_bucket), 100, link=link)
     assert made.present.step_ms - made.recorded.step_ms == pytest.approx(2 - 12, abs=0.01)
     assert made.link.source == "--bw and --latency"
+
+
+def test_a_calibration_that_will_not_do_is_told_with_the_link_unless_options_replace_it(
+    tmp_path: Path,
+) -> None:
+    wide = calibration(own=fit(bandwidth_gb_per_s_interval=(0.02, 0.3)))
+    fabric = str(write_calibration(tmp_path, wide))
+    recorded = case(tmp_path, one_bucket)
+    warning = asked(recorded, 100, link=Wanted(fabric=fabric)).link.warning
+    assert warning is not None
+    assert warning.startswith(f"{fabric} is not usable: the times leave B anywhere from 0.02 to 0.3 GB/s.")
+    given = Wanted(fabric=fabric, gb_per_s=1, latency_us=5)
+    assert asked(recorded, 100, link=given).link.warning is None
 
 
 def test_the_links_own_latency_and_bandwidth_are_the_same_for_any_number_of_ranks(tmp_path: Path) -> None:
