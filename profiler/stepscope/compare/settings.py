@@ -58,7 +58,7 @@ def _of_ddp(run: Mapping[str, Any]) -> dict[str, Any]:
     modules = run.get("ddp") or []
     if len(modules) != 1:
         return {"DDP modules": len(modules)}
-    caps = [cap / _MIB for cap in modules[0].get("bucket_caps_bytes") or [modules[0]["bucket_cap_bytes"]]]
+    caps = [cap / _MIB for cap in modules[0].get("bucket_caps_bytes") or [modules[0].get("bucket_cap_bytes", 0)]]
     cap = f"{caps[-1]:g}"
     if caps[0] != caps[-1]:
         cap = f"{cap} (the first bucket {caps[0]:g})"
@@ -69,7 +69,7 @@ def _of_ddp(run: Mapping[str, Any]) -> dict[str, Any]:
 def _arguments(run: Mapping[str, Any]) -> str | None:
     """The script's own: what follows its name on the command line."""
     command, script = run.get("command") or [], run.get("script")
-    names = {script, *(name for name, point in installed(_WORKLOADS).items() if point.value == script)}
+    names = {script, *(name for name, point in installed(_WORKLOADS).items() if point.module == script)}
     place = next((at for at, word in enumerate(command) if word in names), None)
     return None if place is None else " ".join(command[place + 1 :]) or _NONE
 
