@@ -58,7 +58,9 @@ def _of_ddp(run: Mapping[str, Any]) -> dict[str, Any]:
     modules = run.get("ddp") or []
     if len(modules) != 1:
         return {"DDP modules": len(modules)}
-    caps = [cap / _MIB for cap in modules[0].get("bucket_caps_bytes") or [modules[0].get("bucket_cap_bytes", 0)]]
+    caps = [
+        cap / _MIB for cap in modules[0].get("bucket_caps_bytes") or [modules[0].get("bucket_cap_bytes", 0)]
+    ]
     cap = f"{caps[-1]:g}"
     if caps[0] != caps[-1]:
         cap = f"{cap} (the first bucket {caps[0]:g})"
