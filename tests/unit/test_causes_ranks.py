@@ -89,8 +89,8 @@ def test_time_lost_in_backward_by_one_of_four_ranks_is_named_by_rank_phase_and_s
     assert found.cost_ms == pytest.approx(200.0, abs=1e-3)
     assert found.evidence == [
         "rank 2 takes 200 ms longer in backward than the other ranks' median, in 3 of 3 steps",
-        "instead, its main thread spends 200 ms without an operator, after aten::mm, "
-        "within autograd::engine::evaluate_function: AddmmBackward0",
+        "instead, its main thread spends 200 ms without an operator, in backward, after aten::mm, "
+        "within AddmmBackward0",
     ]
 
 
@@ -164,6 +164,24 @@ def test_a_rank_that_is_late_in_the_update_costs_all_of_what_the_others_wait_in_
     found = one(straggler.detect(case(tmp_path, program, ranks=ranks)))
     assert found.ranks == [1]
     assert found.cost_ms == pytest.approx(400.0, rel=0.02)
+    place = "after backward, before the optimizer's step"
+    assert found.evidence[1] == f"instead, its main thread spends 400 ms without an operator, {place}"
+
+
+def test_where_a_rank_idles_is_told_by_the_scripts_own_names_and_not_by_those_of_torchs_machinery(
+    tmp_path: Path,
+) -> None:
+    def program(host: Host) -> None:
+        host.forward(2000)
+        reduce(host)
+        host.trace.annotation("write_checkpoint", host.now, 50_000 if host.rank == 1 else 5)
+        host.idle(50_000 if host.rank == 1 else 5)
+        host.update(1000)
+
+    place = one(straggler.detect(case(tmp_path, program))).evidence[1]
+    assert place.endswith(
+        " an operator, after backward, before the optimizer's step, within write_checkpoint"
+    )
 
 
 def test_a_rank_that_is_late_in_the_update_costs_no_more_than_until_another_ones_forward_is_over(

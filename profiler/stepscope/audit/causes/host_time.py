@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,13 @@ from stepscope.trace.steps import Window
 
 INPUT, FORWARD, BACKWARD, UPDATE = "input", "forward", "backward", "update"
 _SHORTEST = 50_000
+_EVALUATE = "autograd::engine::evaluate_function: "
+_MACHINERY = re.compile(
+    r"(after|within) (torch::|torch\.distributed\.|ProfilerStep#|Optimizer\.|DistributedDataParallel\.|"
+    + _EVALUATE
+    + "torch::)"
+)
+"""What torch records of its own doings says nothing to a user, where the part of the step is told."""
 _OWN = 0.5
 """A stretch of which less than this is a thread's own time is a wait."""
 
@@ -93,23 +101,35 @@ def threads_of(one: RankStep, timeline: Timeline) -> list[int]:
     return [thread for thread in dict.fromkeys([main, *engine]) if thread is not None]
 
 
-def around(one: RankStep, stretch: Stretch) -> str:
-    """The innermost recorded event that a stretch lies in, and the one that ended before it, else the one that follows."""
+def around(one: RankStep, stretch: Stretch, phase: str) -> str:
+    """Where a stretch of a phase lies, in a user's words: part of the step, operator before it, function around it."""
     trace, events = one.recording.trace, one.recording.trace.events
     mine = trace.events.thread == stretch.thread
     holding = np.flatnonzero(mine & (events.start <= stretch.start) & (events.end >= stretch.end))
     ended = np.flatnonzero(
         mine & (events.end <= stretch.start) & (events.end > stretch.start - stretch.length)
     )
-    begins = np.flatnonzero(mine & (events.start >= stretch.end))
-    words = []
+    words = [_part(one, stretch, phase)]
     if len(ended):
         words.append(f"after {_name(one, ended[np.argmax(events.end[ended])])}")
-    elif len(begins):
-        words.append(f"before {_name(one, begins[np.argmin(events.start[begins])])}")
     if len(holding):
         words.append(f"within {_name(one, holding[np.argmax(events.start[holding])])}")
-    return ", ".join(words)
+    return ", ".join(word for word in words if not _MACHINERY.search(word)).replace(_EVALUATE, "")
+
+
+def _part(one: RankStep, stretch: Stretch, phase: str) -> str:
+    if phase != UPDATE:
+        return "before forward" if phase == INPUT else f"in {phase}"
+    events = one.recording.trace.events
+    rows = host.select(one.recording.trace, host.is_optimizer_step)
+    rows = rows[within(one.step.window, events.start[rows])]
+    if not len(rows):
+        return "after backward"
+    if stretch.end <= events.start[rows].min():
+        return "after backward, before the optimizer's step"
+    return (
+        "after the optimizer's step" if stretch.start >= events.end[rows].max() else "in the optimizer's step"
+    )
 
 
 def _name(one: RankStep, row: np.int64) -> str:

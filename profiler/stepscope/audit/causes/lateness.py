@@ -237,7 +237,7 @@ def _idling(step: _Step, culprit: int) -> Lost:
             which = "main" if stretch.thread in main else "autograd"
             place = place or (
                 f"its {which} thread spends {milliseconds(stretch.length)} without an operator, "
-                f"{host_time.around(one, stretch)}"
+                f"{host_time.around(one, stretch, step.spans[culprit][number].phase)}"
             )
     return Lost(lost, Change(segments=tuple(segments)) if segments else None, _IDLE, place)
 
