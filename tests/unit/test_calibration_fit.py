@@ -134,7 +134,7 @@ def test_a_few_large_sizes_on_a_line_do_not_outvote_all_others_on_a_busy_machine
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 7])
-def test_alpha_is_never_longer_than_the_shortest_operation(ranks: int) -> None:
+def test_alpha_is_never_longer_than_operations_of_the_smallest_sizes(ranks: int) -> None:
     random = np.random.default_rng(3)
     for _ in range(20):
         factors_of = random.uniform(0.2, 5, len(SIZES))
@@ -143,8 +143,8 @@ def test_alpha_is_never_longer_than_the_shortest_operation(ranks: int) -> None:
             for one, factor in zip(samples("all_reduce", ranks, 30.0, 1.0), factors_of, strict=True)
         ]
         fit = calibrate("all_reduce", ranks, made, None).fit
-        shortest = min(one.seconds[0] for one in made) * 1e6
-        assert fit is None or fit.alpha_us <= shortest * (1 + 1e-9)
+        smallest = float(np.median([one.seconds for one in made[:3]])) * 1e6
+        assert fit is None or fit.alpha_us <= smallest * (1 + 1e-9)
 
 
 def test_a_fit_that_meets_its_times_is_usable_and_a_floor_or_another_protocol_is_no_objection() -> None:

@@ -3,8 +3,8 @@
 The model is the ring's, for each collective with its own factors, and a floor that no short operation goes below:
 `t = max(floor, hops alpha + volume S/B)`. On a plain network the floor adds nothing. Where latency and transfer overlap, or a
 library sends short messages another way, one alpha can't serve both ends: then alpha and B are those of the large sizes, which
-gradients have, and the floor is measured on the small ones. No operation is shorter than one hop, so alpha is at most the
-shortest time of any size.
+gradients have, and the floor is measured on the small ones. No operation is shorter than one hop, so alpha is at most what
+the smallest sizes took.
 
 Errors are relative, so that no size outvotes the others, and sizes that do not fit lose their weight: iteratively reweighted
 least squares with Huber's weights, then Tukey's biweight (Huber and Ronchetti, "Robust Statistics", 2nd edition 2009, ch. 7).
@@ -93,7 +93,7 @@ def calibrate(collective: str, ranks: int, samples: Sequence[Sample], left_out: 
         model = np.maximum(floor or 0, hops * line.alpha + volume * sizes * line.per_byte)
     fit = None
     if line is not None and model is not None:
-        low, high = intervals(hops, volume * sizes[start:], times[start:], float(medians.min()))
+        low, high = intervals(hops, volume * sizes[start:], times[start:], most_alpha(medians))
         valid = valid_range(model / medians - 1)
         fit = Fit(
             alpha_us=line.alpha * 1e6,
@@ -147,9 +147,8 @@ def regime(hops: int, carried: Array, seconds: Array) -> tuple[int, Line | None]
     happen to lie on a line must not speak for the others.
     """
     best: tuple[float, int, Line | None] = (np.inf, 0, None)
-    shortest = float(seconds.min()) if len(seconds) else 0.0
     for start in range(len(seconds) - LEAST_SIZES + 1):
-        line = fit_line(hops, carried[start:], seconds[start:], shortest)
+        line = fit_line(hops, carried[start:], seconds[start:], most_alpha(seconds))
         if line is None:
             continue
         said = hops * line.alpha + carried * line.per_byte
@@ -162,6 +161,11 @@ def regime(hops: int, carried: Array, seconds: Array) -> tuple[int, Line | None]
         off = float(np.abs(np.log(with_floor / seconds)).mean())
         best = min(best, (off, start, line), key=lambda one: one[0])
     return best[1], best[2]
+
+
+def most_alpha(seconds: Array) -> float:
+    """What a hop can take at most: the median of the smallest sizes' times, since one of them alone may be off."""
+    return float(np.median(seconds[:LEAST_SIZES]))
 
 
 def floor_of(hops: int, carried: Array, seconds: Array, line: Line) -> float | None:
