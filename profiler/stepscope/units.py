@@ -20,6 +20,11 @@ def decimals(values: Iterable[float]) -> int:
     return 3
 
 
+def in_column(value: float, places: int) -> str:
+    """A time of a column with so many decimals; below 100 ms it has one at least, however large the others are."""
+    return f"{value:,.{max(places, 1) if abs(value) < 100 else places}f}"
+
+
 def milliseconds(value: float, places: int | None = None) -> str:
     """A time in ms, with its unit: `412.3 ms`."""
     return f"{value:,.{decimals((value,)) if places is None else places}f} ms"

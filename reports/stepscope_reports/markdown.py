@@ -49,7 +49,7 @@ def _answer(audit: Audit) -> Iterable[str]:
     if verdict.next_step:
         yield from ("", f"**What to do:** {escaped(verdict.next_step)}{_gain(audit, verdict.next_step)}")
     if audit.recommendation is not None:
-        yield from ("", f"**Bucket size:** {prose(tables.recommended(audit.recommendation))}")
+        yield from ("", f"**Bucket size:** {prose(tables.recommended(audit, audit.recommendation))}")
     yield from table(("average counted step (means)", "ms", "<"), _figures(audit))
     yield from table(("found", "ms a step", "95 % interval", "of the step", "<what to do"), _findings(audit))
     yield from _more(len(audit.findings) - MANY_FINDINGS)
@@ -135,8 +135,8 @@ def _details(audit: Audit) -> Iterable[tuple[str, Sequence[Text]]]:
     yield "Evidence", [line for finding in audit.findings for line in _evidence(finding)]
     yield "Buckets (median ms from the start of backward)", tables.buckets(audit.buckets)
     yield "Steps (ms)", tables.steps(audit, _WIDTH)
-    yield "Other communication", tables.other_traffic(audit)
-    yield "Whom the others wait for (ms)", tables.stragglers(audit)
+    yield "Other communication (ms, in all)", tables.other_traffic(audit)
+    yield "Whom the others wait for (ms)", tables.stragglers(audit, _WIDTH)
     yield "Clocks, against the first host's", tables.clocks(audit)
     yield "Files", tables.files(audit, _WIDTH)
     yield f"Warnings ({len(audit.warnings)})", tables.warnings(audit.warnings, _WIDTH)

@@ -8,9 +8,10 @@ from pathlib import PurePath
 from rich.text import Text
 
 from stepscope.audit.result import Audit, Bucket, Finding, Rank, Recommendation, Step, Verdict, Warning
-from stepscope.units import decimals, milliseconds, percent, plural, size
+from stepscope.units import decimals, in_column, milliseconds, percent, plural, size
 from stepscope_reports import figures
 from stepscope_reports.plain import clean, common_folder, paragraph, shorten, table
+from stepscope_reports.run import run_of
 
 MANY_FILES = 16
 MANY_BUCKETS = 24
@@ -21,18 +22,24 @@ MANY_CLOCKS = 8
 
 NOT_KNOWN = "n/a"
 
+WAITED = (
+    'waited: all waiting of the other ranks in all recorded steps together, hidden or not; of the average step, "waiting for a '
+    'late rank" has what was exposed'
+)
+"""What the sum of waiting for a rank is a sum of."""
+
 AVERAGE = "The average counted step (means, so that parts add up)"
 
 
 class Times:
-    """Writes the times of one table with the same number of decimals."""
+    """Writes the times of one table with the same number of decimals, but for small ones among large ones."""
 
     def __init__(self, values: Iterable[float | None]) -> None:
         self._places = decimals(value for value in values if value is not None)
 
     def text(self, value: float | None) -> str:
         """The time without its unit, or that it is not known."""
-        return NOT_KNOWN if value is None else f"{value:,.{self._places}f}"
+        return NOT_KNOWN if value is None else in_column(value, self._places)
 
 
 def share(part: float | None, whole: float | None) -> str:
@@ -227,25 +234,27 @@ def other_traffic(audit: Audit) -> list[Text]:
         )
         for row in traffic
     ]
-    columns = ("<kind", "<carries", "<launched in", "count", "size", "took ms", "exposed ms")
+    columns = ("<kind", "<carries", "<during", "count", "size", "took", "exposed")
     return table(columns, rows) if rows else []
 
 
-def stragglers(audit: Audit) -> list[Text]:
+def stragglers(audit: Audit, width: int) -> list[Text]:
     """Whom the others waited for, longest first; empty where no rank was ever late."""
     late = [row for row in audit.stragglers if row["total_ms"] > 0]
     times = Times(row["total_ms"] for row in late)
     rows = [
         (
             NOT_KNOWN if row["rank"] is None else str(row["rank"]),
-            f"{row['last_share'] * row['collectives']:.0f} of {row['collectives']}",
+            f"{row['last_share'] * row['collectives']:.0f} of {row['collectives']:,}",
             times.text(row["lateness_ms"]),
             times.text(row["total_ms"]),
         )
         for row in late[:MANY_STRAGGLERS]
     ]
-    columns = ("rank", "last at", "by (median)", "the others waited, in all")
-    return [*table(columns, rows), *_more(len(late) - MANY_STRAGGLERS, "rank")] if rows else []
+    if not rows:
+        return []
+    columns = ("rank", "last at, of collectives", "by (median)", "the others waited")
+    return [*table(columns, rows), *_more(len(late) - MANY_STRAGGLERS, "rank"), *paragraph(WAITED, width)]
 
 
 def clocks(audit: Audit) -> list[Text]:
@@ -301,18 +310,20 @@ def price_interval(finding: Finding) -> list[str]:
     return [f"95 % interval of that: {low} to {high}"]
 
 
-def recommended(one: Recommendation) -> str:
+def recommended(audit: Audit, one: Recommendation) -> str:
     """The bucket size that is predicted to help, in a sentence or two; code is between backticks."""
     low, high = one.gain_ms_ci
+    parts = ", ".join(f"{milliseconds(ms)} {words}" for ms, words in gained(one))
     return (
         f"`bucket_cap_mb={one.bucket_cap_mb:g}` is predicted to make a step {milliseconds(one.gain_ms)} shorter (95 % interval "
-        f"{milliseconds(low)} to {milliseconds(high)}), with {plural(one.buckets, 'bucket')}{_gained(one)}; "
+        f"{milliseconds(low)} to {milliseconds(high)}), with {plural(one.buckets, 'bucket')}"
+        f"{f': {parts} ({gain_remark(audit)})' if parts else ''}; "
         "`stepscope predict` has the other sizes, `stepscope sweep` measures them"
     )
 
 
-def _gained(one: Recommendation) -> str:
-    """What the gain consists of, where a hundredth of it or more is none of the cost of communication."""
+def gained(one: Recommendation) -> list[tuple[float, str]]:
+    """What the gain consists of, in ms and words, where a hundredth of it or more is none of the cost of communication."""
     contended, late = one.contention_ms or 0.0, one.late_start_ms or 0.0
     parts = (
         (one.gain_ms - contended - late, "waiting for transfers"),
@@ -320,8 +331,18 @@ def _gained(one: Recommendation) -> str:
         (contended, "compute slowed beside them"),
     )
     told = [
-        f"{milliseconds(abs(ms))} {'less' if ms > 0 else 'more'} {what}"
+        (abs(ms), f"{'less' if ms > 0 else 'more'} {what}")
         for ms, what in parts
         if abs(ms) >= 0.01 * one.gain_ms
     ]
-    return f": {', '.join(told)} (the cost of communication has the first alone)" if len(told) > 1 else ""
+    return told if len(told) > 1 else []
+
+
+def gain_remark(audit: Audit) -> str:
+    """Why the parts of a gain are not what the cost of communication is."""
+    run = run_of(audit)
+    unrecorded = run is not None and run.profiler_cost is not None
+    return (
+        f"medians over steps{' as they are without recording' if unrecorded else ''}; the cost of communication"
+        f"{', of recorded steps,' if unrecorded else ''} counts the first alone"
+    )

@@ -53,14 +53,14 @@ def _lines(audit: Audit, width: int, glyphs: lanes.Glyphs) -> Iterable[Text]:
     yield from _picture(audit, inner, glyphs)
     yield from _section("Buckets (median ms from the start of backward)", tables.buckets(audit.buckets))
     yield from _section("Steps (ms)", tables.steps(audit, inner))
-    yield from _section("Other communication", tables.other_traffic(audit))
-    yield from _section("Whom the others wait for (ms)", tables.stragglers(audit))
+    yield from _section("Other communication (ms, in all)", tables.other_traffic(audit))
+    yield from _section("Whom the others wait for (ms)", tables.stragglers(audit, inner))
     yield from _section("Clocks, against the first host's", tables.clocks(audit))
     for finding in audit.findings:
         yield from _section(_title(finding), _finding(finding, inner))
     yield from _section("Warnings", tables.warnings(audit.warnings, inner))
     if audit.recommendation is not None:
-        yield from _section("Bucket size", paragraph(tables.recommended(audit.recommendation), inner))
+        yield from _section("Bucket size", paragraph(tables.recommended(audit, audit.recommendation), inner))
     if audit.verdict.next_step:
         yield from _section("Next", paragraph(audit.verdict.next_step, inner))
 

@@ -221,7 +221,7 @@ def test_the_bucket_size_that_is_predicted_to_help_is_part_of_the_answer() -> No
         (
             {"contention_ms": 2.0, "late_start_ms": 1.0},
             "with 7 buckets: 5.00 ms less waiting for transfers, 1.00 ms less waiting for them to start, 2.00 ms less compute "
-            "slowed beside them (the cost of communication has the first alone); `",
+            "slowed beside them (medians over steps; the cost of communication counts the first alone); `",
         ),
         (
             {"contention_ms": -2.0},

@@ -67,9 +67,9 @@ Steps (ms)
      1     7  400.0  190.0  180.0   66.7 %     60.0   20.0  60.0   15.0 %
   not counted: ranks 0, 1, step 4: bucket rebuild
 
-Other communication
-  kind       carries  launched in  count      size  took ms  exposed ms
-  broadcast  buffer   forward          6  24.0 KiB    60.00        0.00
+Other communication (ms, in all)
+  kind       carries  during   count      size   took  exposed
+  broadcast  buffer   forward      6  24.0 KiB  60.00     0.00
 
 Next
   stepscope run --nproc-per-node 2 gpt --bucket-cap-mb 8
@@ -229,8 +229,10 @@ def test_stragglers_are_those_that_made_others_wait() -> None:
     ]
     text = rendered(msgspec.structs.replace(sample_audits.comm_bound(), stragglers=late))
     assert section(text, "Whom the others wait for") == [
-        "  rank  last at  by (median)  the others waited, in all",
-        "     1   6 of 8         2.50                      30.00",
+        "  rank  last at, of collectives  by (median)  the others waited",
+        "     1                   6 of 8         2.50              30.00",
+        "  waited: all waiting of the other ranks in all recorded steps together, hidden",
+        '  or not; of the average step, "waiting for a late rank" has what was exposed',
     ]
 
 

@@ -12,7 +12,7 @@ import msgspec
 from markupsafe import Markup
 
 from stepscope.audit.result import Audit
-from stepscope.units import decimals, percent, size
+from stepscope.units import decimals, in_column, percent, size
 
 NOT_KNOWN = "n/a"
 NO_BREAK = "\u00a0"
@@ -68,4 +68,4 @@ class Quoted:
         """A writer of the times of one table, all with as many decimals as its largest needs."""
         known = [value for path in paths if (value := self.value(path)) is not None]
         places = decimals(known)
-        return lambda *path: self.figure(path, lambda value: f"{value:,.{places}f}")
+        return lambda *path: self.figure(path, lambda value: in_column(value, places))

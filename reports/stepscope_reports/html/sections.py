@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from stepscope.audit.result import Audit
-from stepscope.units import decimals, percent, size
-from stepscope_reports import figures
+from stepscope.units import decimals, in_column, milliseconds, percent, size
+from stepscope_reports import figures, tables
 from stepscope_reports.html.quoted import NOT_KNOWN, Path, Quoted
 
 MOST_ROWS = 120
@@ -72,7 +72,7 @@ def average(audit: Audit) -> list[tuple[int, str, Markup, str]]:
         ]
     places = decimals([mean.wall])
     return [
-        (depth, label, derived(f"average.{name}", value, f"{value:,.{places}f}"), _of(value, whole, remark))
+        (depth, label, derived(f"average.{name}", value, in_column(value, places)), _of(value, whole, remark))
         for depth, label, value, name, whole, remark in rows
         if value is not None
     ]
@@ -92,7 +92,9 @@ def waterfall(audit: Audit) -> list[tuple[str, Markup, str]]:
     return [
         (
             label,
-            derived(f"average.waterfall.{name}", mean.waterfall[name], f"{mean.waterfall[name]:,.{places}f}"),
+            derived(
+                f"average.waterfall.{name}", mean.waterfall[name], in_column(mean.waterfall[name], places)
+            ),
             remark + (unsure if name in figures.MAY_BE_WAITING else ""),
         )
         for name, (label, remark) in figures.WATERFALL.items()
@@ -175,6 +177,13 @@ def _rank(audit: Audit, place: int) -> str:
     return NOT_KNOWN if number is None else str(number)
 
 
+def gained(audit: Audit) -> list[Markup]:
+    """What the recommended bucket size gains, part by part, as the terminal says it."""
+    one = audit.recommendation
+    parts = tables.gained(one) if one is not None else []
+    return [derived("recommendation.part", ms, milliseconds(ms)) + f" {words}" for ms, words in parts]
+
+
 def stragglers(audit: Audit, quoted: Quoted) -> Table:
     """Whom the others wait for, the longest first."""
     late = [k for k, row in enumerate(audit.stragglers) if row["total_ms"] > 0]
@@ -189,7 +198,7 @@ def stragglers(audit: Audit, quoted: Quoted) -> Table:
         )
         for k in late[:MOST_ROWS]
     ]
-    columns = ("rank", "last in", "of collectives", "by, median ms", "others waited, in all ms")
+    columns = ("rank", "last in", "of collectives", "by, median ms", "the others waited, ms")
     return Table(columns, rows, max(len(late) - MOST_ROWS, 0))
 
 
@@ -259,8 +268,8 @@ def other_traffic(audit: Audit) -> Table:
             row.phase,
             derived("traffic.count", row.count, f"{row.count:,}"),
             derived("traffic.bytes", row.bytes, size(row.bytes) if row.bytes is not None else ""),
-            derived("traffic.duration", row.duration, f"{row.duration:,.{places}f}"),
-            derived("traffic.exposed", row.exposed, f"{row.exposed:,.{places}f}"),
+            derived("traffic.duration", row.duration, in_column(row.duration, places)),
+            derived("traffic.exposed", row.exposed, in_column(row.exposed, places)),
         )
         for row in traffic[:MOST_ROWS]
     ]
