@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stepscope.capture.metadata import RANK_FILE, RUN_FILE, RankMetadata, write_json
+
 SCRIPTS = Path(__file__).with_name("data") / "scripts"
 MARKER = "TEST_RUN_MARKER"
 
@@ -77,6 +79,30 @@ def processes_with(marker: str) -> list[int]:
         except OSError:
             continue  # it has ended meanwhile, or is another user's
     return found
+
+
+def leave_an_earlier_recording(run_dir: Path, written: float) -> None:
+    """Files of one run that ended, and of another, of three ranks, that was killed; written at that time of day, in s."""
+    run_dir.mkdir(exist_ok=True)
+    killed = RankMetadata(
+        rank=2,
+        local_rank=2,
+        world_size=3,
+        host="earlier",
+        pid=1,
+        launch_id="killed",
+        state="running",
+        written_ns=1,
+        steps_seen=5,
+        device="cpu",
+        backend="gloo",
+        trace="rank2.1.pt.trace.json.gz",
+    )
+    write_json(run_dir / RANK_FILE.format(rank=2), killed)
+    for name in (RUN_FILE, "audit.json", "rank2.1.pt.trace.json.gz"):
+        (run_dir / name).write_text("an earlier one's")
+    for file in run_dir.iterdir():
+        os.utime(file, (written, written))
 
 
 def trace_files(run_dir: Path) -> list[Path]:

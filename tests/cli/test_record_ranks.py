@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from recordings import SCRIPTS, read_trace, steps_in, trace_files
+from recordings import SCRIPTS, leave_an_earlier_recording, read_trace, steps_in, trace_files
 from stepscope.capture.metadata import load_run
 
 pytestmark = pytest.mark.slow
@@ -17,7 +18,10 @@ pytestmark = pytest.mark.slow
 NUMBERED_BY = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
 
-def test_ranks_of_a_group_are_one_run_whenever_each_of_them_ends(tmp_path: Path) -> None:
+def test_ranks_of_a_group_are_one_run_whenever_each_of_them_ends_and_whatever_was_there(
+    tmp_path: Path,
+) -> None:
+    leave_an_earlier_recording(tmp_path / "run", written=time.time() - 1)
     environment = {name: value for name, value in os.environ.items() if name not in NUMBERED_BY}
     ranks = [
         subprocess.Popen(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from torch.optim import optimizer as optimizer_module
 from torch.profiler import ProfilerActivity, profile
 
 import stepscope
-from recordings import read_trace, steps_in, trace_files, within
+from recordings import leave_an_earlier_recording, read_trace, steps_in, trace_files, within
 from stepscope.capture.metadata import RunMetadata, load_run
 from stepscope.capture.record import Recording
 from stepscope.errors import InputError
@@ -185,6 +186,22 @@ def test_a_second_recording_into_the_same_directory_replaces_the_first(tmp_path:
     assert record(tmp_path, lambda _: times(9, Loop().step), steps=1).recorded_steps == [3]
     assert len(trace_files(tmp_path)) == 1
     assert sorted(path.name for path in tmp_path.iterdir())[1:] == ["run.json"]
+
+
+def test_what_was_there_before_this_process_is_not_part_of_its_run(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    leave_an_earlier_recording(tmp_path, written=1)
+    run = record(tmp_path, lambda _: times(9, Loop().step))
+    assert (run.world_size, [(rank.rank, rank.status) for rank in run.ranks]) == (1, [(0, "ended")])
+    (file,) = trace_files(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "run.json", file.name}
+
+
+def test_what_other_ranks_have_written_since_stays(tmp_path: Path) -> None:
+    leave_an_earlier_recording(tmp_path, written=time.time())
+    with stepscope.record(tmp_path):
+        assert (tmp_path / "rank2.meta.json").exists()
+        (tmp_path / "rank2.meta.json").unlink()  # or this rank waits for that one
 
 
 class TestSeveralOptimizers:

@@ -15,6 +15,8 @@ from stepscope.capture.merge import Command, merge
 from stepscope.capture.metadata import RUN_FILE
 from stepscope.capture.notice import warn
 from stepscope.capture.recorder import Recorder
+from stepscope.capture.rundir import remove_earlier
+from stepscope.capture.settings import process_started
 from stepscope.errors import InputError
 
 
@@ -44,6 +46,8 @@ def record(
     Every rank calls it, under any launcher: which rank it is, the process group says, or RANK and WORLD_SIZE. A training step is
     an optimizer step unless `step` is called on what it gives. With `enabled=False`, and inside `stepscope run` (which records
     already), it does nothing but take the steps. The lowest rank writes run.json, once its block and the others' have ended.
+
+    An earlier recording in `run_dir` is replaced, whole or not: what was written before this process began is taken away first.
 
     Raises InputError where `warmup` or `steps` is below 1 or `run_dir` cannot be made. `stepscope audit run_dir` audits the rest.
     """
@@ -89,6 +93,9 @@ def _write_run(path: Path, command: Command) -> None:
 def _made(path: Path) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
+        # ranks meet before they train, so what others of this launch have kept by now is younger than each of them
+        if (began := process_started()) is not None:
+            remove_earlier(path, began)
     except OSError as error:
         raise InputError(f"cannot use {path} as run directory: {error.strerror}; name another") from error
     return path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -59,10 +59,16 @@ def make_run_dir(path: Path, started: datetime, *, force: bool, shared: bool) ->
         raise InputError(
             f"{path} is not empty; pass --force to replace a recording in it, or name another with --out"
         )
+    remove_earlier(path, started.timestamp())
+
+
+def remove_earlier(path: Path, before: float) -> None:
+    """Take a recording's files away that were last written before that time of day, in s; several ranks may do it at once."""
     for pattern in OWN_FILES:
         for file in path.glob(pattern):
-            if file.stat().st_mtime < started.timestamp():
-                file.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                if file.stat().st_mtime < before:
+                    file.unlink()
 
 
 @contextmanager

@@ -6,8 +6,10 @@ import importlib.metadata
 import os
 import platform
 import socket
+import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -48,6 +50,16 @@ def identity(before: Identity | None) -> Identity:
 def wall_clock_ns() -> int:
     """The time of day, which the ranks of one host share."""
     return time.time_ns()
+
+
+def process_started() -> float | None:
+    """When this process began: the time of day in s, to 10 ms or so; None where there is no Linux to tell it."""
+    if sys.platform != "linux":
+        return None
+    # proc(5): field 22, counted from 1, in ticks since the machine was started
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    running = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return time.time() - running
 
 
 def versions() -> dict[str, str]:
