@@ -16,6 +16,7 @@ from stepscope.audit.beside import contention_apart
 from stepscope.audit.buckets import bucket_table, collective_rows
 from stepscope.audit.case import Case
 from stepscope.audit.causes import find_causes
+from stepscope.audit.causes.unused import needless_search
 from stepscope.audit.gates import gates_of
 from stepscope.audit.overlap import comm_union, measure
 from stepscope.audit.recommend import recommend
@@ -76,7 +77,13 @@ def audit(
         ring_models=ring_models(rows, _world_size(recordings)),
         findings=findings,
         recommendation=advised,
-        warnings=[*warnings, *_warnings(recordings), *_doubts(pairing), *failed],
+        warnings=[
+            *warnings,
+            *_warnings(recordings),
+            *_doubts(pairing),
+            *needless_search(case, findings),
+            *failed,
+        ],
         run=run,
     )
 
