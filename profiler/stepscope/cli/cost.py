@@ -2,7 +2,8 @@
 
 A flat ring all-reduce over --gpus ranks with --bw and --latency, against --step-ms of
 compute: does it fit behind backward, which bucket sizes make sense, what helps, and what
-happens on more ranks. It is a model: `stepscope run` measures.
+happens on more ranks. It is a model: `stepscope run` measures. Gradients are one message,
+or the recorded buckets with --run.
 
 --fabric takes alpha and bandwidth from what `stepscope calibrate` measured here; --run takes
 message, ranks, compute, backward and buckets from a recorded run, and holds the model against
