@@ -151,6 +151,17 @@ def test_too_few_steps_are_counted_and_a_schedule_that_fits_is_named(
     assert problem.endswith(advice)
 
 
+def test_steps_of_an_optimizer_that_is_made_anew_are_not_said_to_be_all(tmp_path: Path) -> None:
+    def body(_: Recording) -> None:
+        for _phase in range(3):
+            times(4, Loop().step)
+
+    assert record(tmp_path, body, warmup=6, steps=3).ranks[0].problem == (
+        "the script made only 4 of the 9 steps needed with one optimizer; let it make more, or pass --warmup 3 --steps 1, "
+        "or mark the steps of all optimizers with `rec.step()`, see help(stepscope.record)"
+    )
+
+
 def test_a_loop_that_ends_while_recording_keeps_its_whole_steps_alone(tmp_path: Path) -> None:
     loop = Loop()
 

@@ -294,10 +294,14 @@ class Recorder:
                 "the script's own profiler left no room for another; audit its traces with `stepscope audit`"
             )
         few = f"the script made only {seen} of the {asked.warmup + asked.steps} steps needed"
-        if seen < 2:
-            return f"{few}; let it make more"
-        steps = min(asked.steps, max(1, seen // 3))
-        return f"{few}; let it make more, or pass --warmup {seen - steps} --steps {steps}"
+        advice = "let it make more"
+        if seen >= 2:
+            steps = min(asked.steps, max(1, seen // 3))
+            advice += f", or pass --warmup {seen - steps} --steps {steps}"
+        if len(self._clock.counts) > 1:
+            few += " with one optimizer"
+            advice += ", or mark the steps of all optimizers with `rec.step()`, see help(stepscope.record)"
+        return f"{few}; {advice}"
 
     def _write(self) -> None:
         self._save(self._metadata())
