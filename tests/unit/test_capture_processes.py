@@ -111,3 +111,21 @@ print("survived")
 """
     done = python(code)
     assert (done.stdout, done.returncode) == ("", -signal.SIGTERM)
+
+
+def test_a_forked_child_that_leaves_does_not_end_the_monitor_of_its_parent(tmp_path: Path) -> None:
+    code = f"""{LOOP}
+stepscope.monitor(every=4, out=sys.argv[1])
+for number in range(12):
+    if number == 7:
+        child = os.fork()
+        if child == 0:
+            sys.exit(5)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    step()
+"""
+    done = python(code, tmp_path)
+    assert (done.stdout, done.returncode) == ("5\n", 0)
+    said = [line for line in done.stderr.splitlines() if "monitored" in line]
+    assert len(said) == 1
+    assert said[0].startswith("stepscope: monitored 2 steps of 12: ")
