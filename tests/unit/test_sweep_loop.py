@@ -116,12 +116,13 @@ def test_each_run_is_told_with_the_time_that_is_left(
     lines = capsys.readouterr().err.splitlines()
     assert lines[1] == "stepscope: how long they take is known after the first one"
     assert sorted(line.partition("cap-mb=")[2].partition(";")[0] for line in lines[2:]) == [
-        "100: 140.0 ms a step",
+        "100: 140.0 ms",
         "1: why",
-        "25: 105.0 ms a step",
-        "5: 100.0 ms a step",
+        "25: 105.0 ms",
+        "5: 100.0 ms",
     ]
-    assert lines[2].startswith("stepscope: run 1 of 4, round 1, bucket-cap-mb=")
+    assert lines[2].startswith("stepscope: run 1/4, round 1, bucket-cap-mb=")
     assert lines[2].endswith("; about 30 s left")
-    assert lines[-1].startswith("stepscope: run 4 of 4, ")
+    assert lines[-1].startswith("stepscope: run 4/4, ")
     assert "left" not in lines[-1]
+    assert max(map(len, lines[2:])) <= 80

@@ -95,10 +95,10 @@ class Runs:
     def _log(self, result: RunResult) -> None:
         slots, later = self._pending()
         left = len(slots) + later
-        said = f"{result.time_ms:,.1f} ms a step" if result.status == MEASURED else result.message
+        said = f"{result.time_ms:,.1f} ms" if result.status == MEASURED else result.message
         rest = f"; {self._time_left(left)} left" if left else ""
         say(
-            f"run {len(self._results)} of {len(self._results) + left}, round {result.round + 1}, "
+            f"run {len(self._results)}/{len(self._results) + left}, round {result.round + 1}, "
             f"{_named(result.knobs)}: {said}{rest}"
         )
 
