@@ -140,7 +140,8 @@ def test_a_calibration_and_the_model_beside_the_demo(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     audit = json.loads((folder / "runs/demo/audit.json").read_text("utf-8"))
     comparison = json.loads((folder / "budget.json").read_text("utf-8"))["comparison"]
-    assert done.stdout.startswith(f"{audit['verdict']['label']} (")
+    # on a busy machine what is said first is that the calibration is not usable
+    assert f"\n{audit['verdict']['label']} (" in f"\n{done.stdout}"
     assert comparison["label"] == audit["verdict"]["label"]
     reduced = sum(row["count"] * row["size_bytes"] for row in comparison["sizes"])
     assert reduced == sum(bucket["bytes"] for bucket in audit["buckets"])

@@ -75,3 +75,25 @@ def test_an_empty_file_of_a_monitor_is_not_told_as_written(
     (tmp_path / "monitor.jsonl").touch()
     assert conclude_monitored(LaunchStatus(kind="done"), tmp_path) == 0
     assert capsys.readouterr().out == ""
+
+
+def test_a_disk_without_room_for_a_single_file_is_one_line_and_the_loop_goes_on(tmp_path: Path) -> None:
+    """A limit on the size of files, which the system itself holds: nothing is replaced for the test."""
+    code = f"""
+import resource, torch, stepscope
+resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
+weight = torch.nn.Parameter(torch.ones(4))
+optimizer = torch.optim.SGD([weight], lr=0.5)
+with stepscope.record({str(tmp_path)!r}, warmup=2, steps=2):
+    for _ in range(9):
+        weight.sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+print(weight.tolist())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[-3.5, -3.5, -3.5, -3.5]\n"
+    ours = [line for line in done.stderr.splitlines() if line.startswith("stepscope: ")]
+    assert ours == [f"stepscope: rank 0 cannot write into {tmp_path}: File too large"]
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []

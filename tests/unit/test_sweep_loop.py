@@ -88,7 +88,8 @@ def test_halving_spends_its_rounds_on_the_best_and_says_what_it_saves(
     counts = {cap: sum(one == cap for _, one in machine.made) for cap in STEP_MS}
     assert counts == {"1": 1, "5": 4, "25": 4, "100": 1}
     assert capsys.readouterr().err.splitlines()[0] == (
-        "stepscope: 4 candidates x 4 rounds = 16 runs, 10 by successive halving, in random order (seed 0), every second round reversed"
+        "stepscope: 4 candidates x 4 rounds = 16 runs, 10 by successive halving, in random order (seed 0), "
+        "every second round reversed"
     )
 
 
