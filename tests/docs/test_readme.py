@@ -80,7 +80,9 @@ def test_the_demo_records_two_ranks_and_prints_what_the_readme_shows(recorded: P
     lines = OUTPUTS["make demo"].splitlines()
     titles = [line for line, below in pairwise(lines) if line[:1].isupper() and below.startswith("  ")]
     shown = [line.split(" (")[0].split(":")[0] for line in titles]
-    assert [title for title in shown if f"\n{title}" not in f"\n{text}"] == []
+    assert "Next" in shown
+    # a bucket size is recommended only where one is worth it
+    assert {title for title in shown if f"\n{title}" not in f"\n{text}"} <= {"Bucket size"}
     audit = json.loads((recorded / "runs/demo/audit.json").read_text("utf-8"))
     assert audit["verdict"]["label"] in text
     assert audit["verdict"]["overlap_backward"] > 0
