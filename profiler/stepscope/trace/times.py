@@ -55,7 +55,10 @@ def nanoseconds(values: list[Any], *, exact: bool = False) -> tuple[Nanoseconds,
 def _numbers(values: list[Any]) -> NDArray[Any]:
     """An array of floats if the first value is one, of integers if all are such, and of whatever they are if not."""
     try:
-        return np.array(values, dtype=np.float64 if values and isinstance(values[0], float) else None)
+        if values and isinstance(values[0], float):
+            return np.array(values, dtype=np.float64)
+        # of texts numpy would make an array in which each takes as much room as the longest
+        return np.array(values, dtype=None if {int, float}.issuperset(map(type, values)) else np.object_)
     except (ValueError, OverflowError):
         return np.array(values, dtype=np.object_)
 
