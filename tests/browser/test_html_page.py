@@ -171,7 +171,7 @@ def test_words_are_explained_where_they_stand(page: Page) -> None:
 def test_what_was_measured_how_and_what_was_left_out_is_said(page: Page) -> None:
     said = page.text("#measured")
     assert "2 of 2 ranks, gloo on cpu." in said
-    assert "Thresholds: cost 10.0 % and communication 10.0 % of the step" in said
+    assert "Thresholds: cost 10.0 % of the step, communication 10.0 % of the step less its cost" in said
     assert "ranks 0, 1, step 4: bucket rebuild" in said
     assert "ranks-missing 2 of 4 ranks are here rank0.json" in said
     assert "stepscope 0.1.0, stepscope.audit/1" in said

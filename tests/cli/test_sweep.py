@@ -81,7 +81,10 @@ class TestASweepThatWasKilled:
         assert len(lines) == 4
         assert {tuple(line["knobs"].values()) for line in lines[1:]} == {("script",), ("0.1",), ("1",)}
         first, second = resumed.stderr.splitlines()[:2]
-        assert first == "stepscope: 3 candidates x 1 round = 3 runs, in random order (seed 0); 1 are there"
+        assert (
+            first
+            == "stepscope: 3 candidates x 1 round = 3 runs, in random order (seed 0), every second round reversed; 1 are there"
+        )
         assert second.startswith("stepscope: about ")
         assert resumed.leftovers == []
 

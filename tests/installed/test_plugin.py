@@ -16,6 +16,9 @@ pytestmark = pytest.mark.slow
 DATA = REPOSITORY / "tests" / "data"
 DDP = tuple(str(DATA / "traces" / f"ddp_rank{rank}.pt.trace.json.gz") for rank in (0, 1))
 
+ZERO = tuple(str(DATA / "traces" / f"deepspeed_zero1_rank{rank}.pt.trace.json.gz") for rank in (0, 1))
+"""What is sent there takes more of the step than 1 %."""
+
 
 @pytest.fixture(scope="module")
 def extended(
@@ -36,8 +39,8 @@ def test_its_report_and_its_cause_are_part_of_an_audit(extended: Environment, tm
         "0,7,all_reduce,gradient,37408,2.73219,2.73219\n"
         "1,7,all_reduce,gradient,37408,0.494344,0.494344\n"
     )
-    found = json.loads((tmp_path / "audit.json").read_text("utf-8"))["findings"]
-    assert "float32-gradients" in [one["cause"] for one in found]
+    done = extended.run("stepscope", "audit", *ZERO, "--json", "-", cwd=tmp_path)
+    assert "float32-gradients" in [one["cause"] for one in json.loads(done.stdout)["findings"]]
 
 
 def test_its_workload_is_recorded_by_name(extended: Environment, tmp_path: Path) -> None:

@@ -23,7 +23,9 @@ KNOBS = re.compile(
 UNDER_DDP_ALONE = {
     "find_unused_parameters": "DDP's search",
     "forward_collectives": "buffers are DDP's to broadcast",
+    "host_time": "it names DDP's spans to leave them out of what it says",
     "reduced_outside_backward": "a reduction by hand beside FSDP's is taken for no gradient",
+    "unused": "DDP's search again",
     "zero1_parameter_broadcast": "ZeroRedundancyOptimizer goes with DDP",
 }
 MODULES = sorted(Path(causes.__file__).parent.glob("*.py"))
