@@ -103,17 +103,16 @@ def _not_one_run(recordings: Sequence[Recording]) -> list[Doubt]:
     headers = [recording.header for recording in recordings]
     worlds = sorted({header.world_size for header in headers if header.world_size is not None})
     backends = sorted({header.backend for header in headers if header.backend is not None})
+    beyond = sorted({h.rank for h in headers if h.rank is not None and worlds and h.rank >= worlds[0]})
     if len(worlds) > 1:
         text = f"the files come from runs of different world sizes ({', '.join(map(str, worlds))})"
-        return [Doubt("different-runs", f"{text}: no collective is paired", grave=True, void=True)]
-    if len(backends) > 1:
+    elif len(backends) > 1:
         text = f"the files come from runs on different backends ({', '.join(backends)})"
-        return [Doubt("different-runs", f"{text}: no collective is paired", grave=True, void=True)]
-    beyond = sorted({h.rank for h in headers if h.rank is not None and worlds and h.rank >= worlds[0]})
-    if beyond:
+    elif beyond:
         text = f"rank {', '.join(map(str, beyond))} can't be of a run of {worlds[0]} ranks"
-        return [Doubt("different-runs", f"{text}: no collective is paired", grave=True, void=True)]
-    return []
+    else:
+        return []
+    return [Doubt("different-runs", f"{text}: no collective is paired", grave=True, void=True)]
 
 
 def _missing(recordings: Sequence[Recording]) -> list[Doubt]:

@@ -72,11 +72,14 @@ def _side_by_side(recordings: Sequence[Recording]) -> tuple[list[Paired], list[s
             paired.extend(pairs for members in ways[0] for pairs in _pairs(found, members))
         elif ways:
             undecided += sum(map(len, found.values()))
-        elif (
-            next(iter(found.values()))[0].step != NO_STEP
-        ):  # of what is not recorded whole some ranks have less
+        elif _one_of(found).step != NO_STEP:
+            # of what is not recorded whole some ranks have less
             mispaired.append(_complaint(found, ranks))
     return paired, mispaired, undecided
+
+
+def _one_of(found: _Class) -> CollectiveOp:
+    return next(iter(found.values()))[0]
 
 
 def _groups_by_rank(recordings: Sequence[Recording]) -> dict[int, set[Ranks]] | None:
@@ -93,7 +96,7 @@ def _ways(
     found: _Class, recordings: Sequence[Recording], groups: dict[int, set[Ranks]] | None
 ) -> list[list[list[int]]]:
     """How like operations may be divided among process groups: the recordings of each; none, one way, or two of more."""
-    op = next(iter(found.values()))[0]
+    op = _one_of(found)
     if op.group is None and groups is not None:
         at = {recording.header.rank: index for index, recording in enumerate(recordings)}
         counts = {
@@ -129,7 +132,7 @@ def _class_of(op: CollectiveOp) -> Hashable:
 
 def _expected(found: _Class, recordings: Sequence[Recording]) -> int:
     """How many of these recordings must have the collective: all, unless its group is smaller than the run."""
-    op = next(iter(found.values()))[0]
+    op = _one_of(found)
     world = recordings[0].header.world_size
     if op.group_size is not None and op.group_size != world:
         return 2
@@ -137,6 +140,6 @@ def _expected(found: _Class, recordings: Sequence[Recording]) -> int:
 
 
 def _complaint(found: _Class, ranks: Sequence[int | None]) -> str:
-    op = next(iter(found.values()))[0]
+    op = _one_of(found)
     counts = ", ".join(f"{len(found.get(index, []))} on rank {rank}" for index, rank in enumerate(ranks))
     return f"{op.kind} of {op.elements or 'unknown'} elements in step {op.step}: {counts}"
